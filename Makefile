@@ -1,0 +1,66 @@
+# The two commands of the README are `make demo` and `make test`; each sets itself up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The CPU build of torch serves one test only (CityLearn against ours); users never need it.
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test test-slow check format setup setup-safety setup-citylearn setup-slow setup-browser docs clean
+
+demo: setup
+	$(BIN)/orac demo
+
+test: check
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: setup-slow
+	$(BIN)/python -m pytest -q -m slow
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --warnings
+	$(BIN)/python -m pytest -q tests/test_imports_point_left.py tests/test_equations.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup: $(VENV)/.setup-dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade "pip>=24"
+
+# The stamp is newer than pyproject.toml when nothing is to be installed.
+$(VENV)/.setup-dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --editable ".[dev]"
+	touch $@
+
+# These two pin versions that conflict with a current stack, so their own requirements are
+# left out; what they really need is in our extras and in the lines below.
+setup-safety: $(VENV)/.setup-safety
+$(VENV)/.setup-safety: Makefile | $(VENV)/.setup-dev
+	$(PIP) install --no-deps "safety-gymnasium==1.0.0"
+	touch $@
+
+setup-citylearn: $(VENV)/.setup-citylearn
+$(VENV)/.setup-citylearn: Makefile | $(VENV)/.setup-dev
+	$(PIP) install --no-deps "CityLearn==2.1.2"
+	$(PIP) install $(TORCH) pandas simplejson scikit-learn
+	touch $@
+
+setup-browser:
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+
+setup-slow: setup setup-safety setup-citylearn $(VENV)/.setup-ray
+$(VENV)/.setup-ray: pyproject.toml | $(VENV)/.setup-dev
+	$(PIP) install --editable ".[ray]"
+	touch $@
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache

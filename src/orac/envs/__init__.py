@@ -1,0 +1,1 @@
+"""The worlds: pure JAX environments, and any Gymnasium environment behind one face."""

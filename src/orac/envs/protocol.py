@@ -1,0 +1,111 @@
+"""What a pure JAX environment is, and how a batch of them is reset and stepped.
+
+An environment is a hashable object (a frozen dataclass) with a `spec` and two pure
+functions, `reset` and `step`, written for one environment; batches are made here.
+Cost is its own value with one entry per constraint, `terminated` and `truncated` are
+apart, and `Step.observation` is the true next observation, also at an episode's end:
+the observation of the next episode is returned beside it, never in its place.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+EnvState = Any
+"""A pytree of arrays; only the environment that made it looks inside."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a learner, a logger and a certificate must know before the first step."""
+
+    name: str
+    observation_size: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    episode_length: int | None
+    """Most steps an episode can have; None when there is no time limit."""
+    cost_names: tuple[str, ...] = ("cost",)
+    cost_bounds: tuple[float, ...] | None = None
+    """Most that one episode can cost, per constraint; None when nothing is known."""
+    metric_names: tuple[str, ...] = ()
+    """Keys of `Step.metrics`; an episode's value is the one at its last step."""
+
+    @property
+    def action_size(self) -> int:
+        return len(self.action_low)
+
+    @property
+    def num_costs(self) -> int:
+        return len(self.cost_names)
+
+
+class Step(NamedTuple):
+    """What one step gives back. In a batch every field has a leading axis."""
+
+    observation: Float[Array, "*batch observation"]
+    reward: Float[Array, "*batch"]
+    cost: Float[Array, "*batch constraint"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+    metrics: dict[str, Array]
+
+    @property
+    def done(self) -> Bool[Array, "*batch"]:
+        return self.terminated | self.truncated
+
+
+class Environment(Protocol):
+    """One environment; `action` is in the environment's own box."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    def reset(self, key: Key[Array, ""]) -> tuple[EnvState, Array]: ...
+
+    def step(
+        self, key: Key[Array, ""], state: EnvState, action: Float[Array, " action"]
+    ) -> tuple[EnvState, Step]: ...
+
+
+def reset_batch(
+    env: Environment, key: Key[Array, ""], num_envs: int
+) -> tuple[EnvState, Float[Array, "batch observation"]]:
+    """Start `num_envs` independent episodes."""
+    return jax.vmap(env.reset)(jax.random.split(key, num_envs))
+
+
+def step_batch(
+    env: Environment,
+    key: Key[Array, ""],
+    state: EnvState,
+    action: Float[Array, "batch action"],
+) -> tuple[EnvState, Float[Array, "batch observation"], Step]:
+    """Step every environment and restart the ones that ended.
+
+    Returns the states and observations to act on next, and the steps as they were.
+    Resets are computed only when some episode ended: drawing a month of power outages
+    at each step would cost more than the step.
+    """
+    num_envs = action.shape[0]
+    step_key, reset_key = jax.random.split(key)
+    stepped, step = jax.vmap(env.step)(
+        jax.random.split(step_key, num_envs), state, action
+    )
+
+    def restart() -> tuple[EnvState, Array]:
+        fresh, first = reset_batch(env, reset_key, num_envs)
+        select = jax.vmap(
+            lambda done, new, old: jax.tree.map(
+                lambda a, b: jnp.where(done, a, b), new, old
+            )
+        )
+        return select(step.done, (fresh, first), (stepped, step.observation))
+
+    next_state, observation = jax.lax.cond(
+        step.done.any(), restart, lambda: (stepped, step.observation)
+    )
+    return next_state, observation, step
