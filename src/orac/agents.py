@@ -1,0 +1,549 @@
+"""One learner, six agents: state, `init`, `act`, `update`.
+
+| agent           | `risk_form` | `behaviour`  |
+|-----------------|-------------|--------------|
+| SAC             | scalar      | actor        | (no constraint)
+| SAC-Lagrangian  | scalar      | actor        |
+| WCSAC-IQN       | implicit    | actor        |
+| WCSAC-Lin       | dual        | actor        |
+| ORAC-IQN        | implicit    | optimistic   |
+| ORAC-Lin        | dual        | optimistic   |
+
+All solve the Lagrangian of the constrained problem (1): the multiplier rises while the
+risk of cost is above its limit, and the actor pays it. Pure functions of what they are
+given, `(key, state, ...) -> (state, metrics)`; nothing here knows of environments,
+files or time. How values are read off critics is in `valuation.py`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from orac import critics, exploration, networks, pivots, valuation
+from orac.config import AgentConfig
+from orac.types import Metrics, Transition
+from orac.valuation import Context, Problem
+
+
+class Learned(NamedTuple):
+    """Parameters and the state of the optimiser that moves them."""
+
+    params: Any
+    opt_state: optax.OptState
+
+
+class Multiplier(NamedTuple):
+    """The Lagrange multipliers, and what Adam or the PID controller remembers."""
+
+    value: Float[Array, " constraint"]
+    opt_state: optax.OptState
+    integral: Float[Array, " constraint"]
+    previous_error: Float[Array, " constraint"]
+
+
+class ObservationStats(NamedTuple):
+    """Running mean and summed squared deviation of every observation seen."""
+
+    count: Float[Array, ""]
+    mean: Float[Array, " observation"]
+    deviation: Float[Array, " observation"]
+
+
+class AgentState(NamedTuple):
+    """Everything an agent is. Checkpoints hold it; `update` builds it anew."""
+
+    actor: Learned
+    reward_critics: Learned
+    cost_critics: Learned
+    target_reward_critics: Any
+    target_cost_critics: Any
+    log_temperature: Learned
+    multiplier: Multiplier
+    pivot: Learned
+    observation_stats: ObservationStats
+    gradient_steps: Int[Array, ""]
+
+
+class Optimizers(NamedTuple):
+    actor: optax.GradientTransformation
+    reward_critics: optax.GradientTransformation
+    cost_critics: optax.GradientTransformation
+    temperature: optax.GradientTransformation
+    multiplier: optax.GradientTransformation
+    pivot: optax.GradientTransformation
+
+
+def make_optimizers(config: AgentConfig) -> Optimizers:
+    """Adam everywhere; networks may have their gradient's norm clipped first."""
+
+    def network_adam(learning_rate: float) -> optax.GradientTransformation:
+        if config.max_gradient_norm is None:
+            return optax.adam(learning_rate)
+        clip = optax.clip_by_global_norm(config.max_gradient_norm)
+        return optax.chain(clip, optax.adam(learning_rate))
+
+    return Optimizers(
+        actor=network_adam(config.actor_learning_rate),
+        reward_critics=network_adam(config.reward_critic_learning_rate),
+        cost_critics=network_adam(config.cost_critic_learning_rate),
+        temperature=optax.adam(config.temperature_learning_rate),
+        multiplier=optax.adam(config.multiplier.learning_rate),
+        pivot=optax.chain(
+            optax.clip_by_global_norm(config.pivot.max_gradient),
+            optax.adam(config.pivot.learning_rate),
+        ),
+    )
+
+
+def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentState:
+    """Fresh networks; targets start as copies of the critics they follow."""
+    actor_key, reward_key, cost_key = jax.random.split(key, 3)
+    optimizers = make_optimizers(config)
+    num_constraints = problem.num_constraints
+    actor = networks.init_actor(
+        actor_key,
+        valuation.input_size(problem, config),
+        problem.action_size,
+        config.hidden_sizes,
+        config.layer_norm,
+    )
+    reward = valuation.init_reward_critics(reward_key, problem, config)
+    cost = valuation.init_cost_critics(cost_key, problem, config)
+    log_temperature = jnp.log(jnp.float32(config.initial_temperature))
+    multiplier = jnp.full(num_constraints, config.multiplier.initial, jnp.float32)
+    pivot = jnp.zeros(num_constraints)
+    size = problem.observation_size
+    return AgentState(
+        actor=Learned(actor, optimizers.actor.init(actor)),
+        reward_critics=Learned(reward, optimizers.reward_critics.init(reward)),
+        cost_critics=Learned(cost, optimizers.cost_critics.init(cost)),
+        target_reward_critics=jax.tree.map(jnp.copy, reward),
+        target_cost_critics=jax.tree.map(jnp.copy, cost),
+        log_temperature=Learned(
+            log_temperature, optimizers.temperature.init(log_temperature)
+        ),
+        multiplier=Multiplier(
+            multiplier,
+            optimizers.multiplier.init(multiplier),
+            integral=jnp.copy(multiplier),
+            previous_error=jnp.zeros(num_constraints),
+        ),
+        pivot=Learned(pivot, optimizers.pivot.init(pivot)),
+        observation_stats=ObservationStats(
+            jnp.float32(0), jnp.zeros(size), jnp.zeros(size)
+        ),
+        gradient_steps=jnp.int32(0),
+    )
+
+
+def observe(
+    state: AgentState, observation: Float[Array, "batch observation"]
+) -> AgentState:
+    """Take observations into the running statistics (Chan's pairwise update)."""
+    stats = state.observation_stats
+    new = observation.shape[0]
+    count = stats.count + new
+    step = observation.mean(axis=0) - stats.mean
+    deviation = jnp.square(observation - observation.mean(axis=0)).sum(axis=0)
+    merged = ObservationStats(
+        count,
+        stats.mean + step * new / count,
+        stats.deviation + deviation + step**2 * stats.count * new / count,
+    )
+    return state._replace(observation_stats=merged)
+
+
+def scale_observation(
+    stats: ObservationStats, observation: Array, config: AgentConfig
+) -> Array:
+    """Observations as the networks see them."""
+    if not config.normalize_observations:
+        return observation
+    variance = stats.deviation / jnp.maximum(stats.count, 1)
+    # Numerics: a constant feature has no spread; it is left at 0, not blown up.
+    scaled = (observation - stats.mean) * jax.lax.rsqrt(variance + 1e-6)
+    return jnp.clip(scaled, -10, 10)
+
+
+def act(
+    key: Key[Array, ""],
+    state: AgentState,
+    observation: Float[Array, "batch observation"],
+    context: Context,
+    shift_radius: Float[Array, ""] | float,
+    problem: Problem,
+    config: AgentConfig,
+) -> tuple[Float[Array, "batch action"], Metrics]:
+    """Sample the behaviour policy. `shift_radius` is traced: 0 is the plain actor."""
+    observation = scale_observation(state.observation_stats, observation, config)
+    inputs = valuation.condition(observation, context, config)
+    mean, std = networks.apply_actor(state.actor.params, inputs)
+    metrics: Metrics = {}
+    if config.behaviour == "optimistic":
+        shift = exploration.shift_policy(
+            mean,
+            std,
+            valuation.make_bounds(
+                state.reward_critics.params,
+                state.cost_critics.params,
+                inputs,
+                context,
+                problem,
+                config,
+            ),
+            state.multiplier.value,
+            valuation.from_here(problem.limits[:, None], context, config),
+            shift_radius,
+        )
+        mean = shift.mean
+        metrics = {"explore/shift_norm": shift.length.mean()}
+        for m, name in enumerate(problem.names):
+            metrics[f"explore/multiplier/{name}"] = shift.exploration_multiplier[
+                m
+            ].mean()
+    action, _ = networks.sample_action(key, mean, std)
+    return action, metrics
+
+
+def mean_action(
+    state: AgentState,
+    observation: Float[Array, "batch observation"],
+    config: AgentConfig,
+) -> Float[Array, "batch action"]:
+    """The actor's mean action, as evaluations use it; in the dual form at the mean pivot."""
+    observation = scale_observation(state.observation_stats, observation, config)
+    pivot = pivots.mean_pivot(state.pivot.params)
+    context = Context.start(observation.shape[0], pivot)
+    inputs = valuation.condition(observation, context, config)
+    mean, _ = networks.apply_actor(state.actor.params, inputs)
+    return jnp.tanh(mean)
+
+
+def update(
+    key: Key[Array, ""],
+    state: AgentState,
+    batch: Transition,
+    problem: Problem,
+    config: AgentConfig,
+) -> tuple[AgentState, Metrics]:
+    """One gradient step of everything: critics, actor, temperature, multipliers, targets."""
+    pivot_key, critic_key, actor_key = jax.random.split(key, 3)
+    optimizers = make_optimizers(config)
+    pivot = pivots.sample(
+        pivot_key, state.pivot.params, config.pivot.std, batch.reward.shape[0]
+    )
+    batch, inputs, next_inputs, context = prepare(state, batch, pivot, config)
+
+    reward_critics, cost_critics, critic_metrics = update_critics(
+        critic_key, state, batch, inputs, next_inputs, problem, config
+    )
+    actor, log_prob, risk, actor_metrics = update_actor(
+        actor_key,
+        state,
+        (reward_critics.params, cost_critics.params),
+        inputs,
+        context,
+        problem,
+        config,
+    )
+    log_temperature = update_temperature(state, log_prob, problem, config)
+    multiplier = update_multiplier(state.multiplier, risk, problem, config)
+    gradient_steps = state.gradient_steps + 1
+    target_reward, target_cost = update_targets(
+        gradient_steps,
+        (state.target_reward_critics, state.target_cost_critics),
+        (reward_critics.params, cost_critics.params),
+        config,
+    )
+    new_state = AgentState(
+        actor=actor,
+        reward_critics=reward_critics,
+        cost_critics=cost_critics,
+        target_reward_critics=target_reward,
+        target_cost_critics=target_cost,
+        log_temperature=log_temperature,
+        multiplier=multiplier,
+        pivot=state.pivot,
+        observation_stats=state.observation_stats,
+        gradient_steps=gradient_steps,
+    )
+    metrics = {
+        **critic_metrics,
+        **actor_metrics,
+        "actor/temperature": jnp.exp(log_temperature.params),
+        **constraint_metrics(new_state, risk, problem, config),
+    }
+    return new_state, metrics
+
+
+def prepare(
+    state: AgentState,
+    batch: Transition,
+    pivot: Float[Array, "batch constraint"],
+    config: AgentConfig,
+) -> tuple[Transition, Array, Array, Context]:
+    """Scale a batch and give it fresh pivots, the same at s and s'.
+
+    Relabelling is sound because a pivot affects neither dynamics nor reward nor cost.
+    """
+    stats = state.observation_stats
+    context = Context(pivot, batch.accumulated_cost, batch.accumulated_discount)
+    inputs, next_inputs = (
+        valuation.condition(scale_observation(stats, o, config), context, config)
+        for o in (batch.observation, batch.next_observation)
+    )
+    batch = batch._replace(reward=batch.reward * config.reward_scale)
+    return batch, inputs, next_inputs, context
+
+
+def update_critics(
+    key: Key[Array, ""],
+    state: AgentState,
+    batch: Transition,
+    inputs: Array,
+    next_inputs: Array,
+    problem: Problem,
+    config: AgentConfig,
+) -> tuple[Learned, Learned, Metrics]:
+    """One step of the reward critics (mean squared error) and the cost critics."""
+    action_key, target_key, prediction_key = jax.random.split(key, 3)
+    ends = batch.terminated
+    if not config.bootstrap_on_truncation:
+        ends = ends | batch.truncated
+    mean, std = networks.apply_actor(state.actor.params, next_inputs)
+    next_action, next_log_prob = networks.sample_action(action_key, mean, std)
+    reward_target = critics.reward_target(
+        batch.reward,
+        ends,
+        valuation.reward_values(state.target_reward_critics, next_inputs, next_action),
+        next_log_prob,
+        jnp.exp(state.log_temperature.params),
+        config.discount,
+    )
+    batch_size = batch.reward.shape[0]
+    target_fractions = valuation.critic_fractions(target_key, batch_size, config)
+    fractions = valuation.critic_fractions(prediction_key, batch_size, config)
+    next_quantiles = valuation.cost_quantiles(
+        state.target_cost_critics,
+        next_inputs,
+        next_action,
+        valuation.for_each_constraint(target_fractions.levels, problem),
+        problem,
+        config,
+    )
+    cost_targets = critics.cost_targets(
+        batch.cost.T, ends, next_quantiles, config.cost_discount
+    )
+
+    def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
+        reward_params, cost_params = params
+        values = valuation.reward_values(reward_params, inputs, batch.action)
+        quantiles = valuation.cost_quantiles(
+            cost_params,
+            inputs,
+            batch.action,
+            valuation.for_each_constraint(fractions.levels, problem),
+            problem,
+            config,
+        )
+        reward_loss = critics.squared_loss(values, reward_target)
+        if config.risk_form == "scalar":
+            cost_loss = critics.squared_loss(quantiles[..., 0], cost_targets[..., 0])
+        else:
+            cost_loss = critics.cost_loss(
+                quantiles,
+                fractions,
+                cost_targets,
+                target_fractions.widths,
+                config.kappa,
+            )
+        metrics = {
+            "critic/reward_loss": reward_loss,
+            "critic/cost_loss": cost_loss,
+            "critic/reward_value": values.mean(),
+            "critic/reward_spread": exploration.ensemble_spread(values).mean(),
+        }
+        return reward_loss + cost_loss, metrics
+
+    optimizers = make_optimizers(config)
+    params = (state.reward_critics.params, state.cost_critics.params)
+    gradients, metrics = jax.grad(loss, has_aux=True)(params)
+    return (
+        descend(optimizers.reward_critics, state.reward_critics, gradients[0]),
+        descend(optimizers.cost_critics, state.cost_critics, gradients[1]),
+        metrics,
+    )
+
+
+def descend(
+    optimizer: optax.GradientTransformation, learned: Learned, gradient: Any
+) -> Learned:
+    """One step of an optimiser."""
+    updates, opt_state = optimizer.update(gradient, learned.opt_state, learned.params)
+    return Learned(optax.apply_updates(learned.params, updates), opt_state)
+
+
+def update_actor(
+    key: Key[Array, ""],
+    state: AgentState,
+    critic_params: tuple[Any, Any],
+    inputs: Array,
+    context: Context,
+    problem: Problem,
+    config: AgentConfig,
+) -> tuple[Learned, Array, Float[Array, "constraint batch"], Metrics]:
+    """One step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
+
+    With the pivot among the inputs it is (35); with the mean as the risk measure, (2).
+    Returns the log-probabilities and the risks too, which the temperature and the
+    multipliers are taught with: at the policy's actions, since those in the replay
+    would leak exploration into them.
+    """
+    action_key, fraction_key = jax.random.split(key)
+    reward_params, cost_params = critic_params
+    temperature = jnp.exp(state.log_temperature.params)
+    levels, weights = valuation.policy_levels(
+        fraction_key, inputs.shape[0], problem, config
+    )
+
+    def loss(actor: networks.Mlp) -> tuple[Array, tuple[Array, Array, Metrics]]:
+        mean, std = networks.apply_actor(actor, inputs)
+        action, log_prob = networks.sample_action(action_key, mean, std)
+        value = valuation.reward_values(reward_params, inputs, action).min(axis=0)
+        quantiles = valuation.cost_quantiles(
+            cost_params, inputs, action, levels, problem, config
+        )
+        # The ensemble is averaged before risk is taken: it matters in the dual form.
+        average = quantiles.mean(axis=1)
+        risk = valuation.risk_to_go(average, weights, context, problem, config)
+        penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)
+        total = (temperature * log_prob - value + penalty).mean()
+        metrics = {"actor/loss": total, "actor/std": std.mean()}
+        for m, name in enumerate(problem.names):
+            spread = exploration.ensemble_spread(quantiles[m]).mean()
+            metrics[f"critic/cost_spread/{name}"] = spread
+            metrics[f"constraint/dead_zone/{name}"] = valuation.dead_zone(
+                average, context, problem, config
+            )[m]
+        return total, (log_prob, risk, metrics)
+
+    gradient, (log_prob, risk, metrics) = jax.grad(loss, has_aux=True)(
+        state.actor.params
+    )
+    actor = descend(make_optimizers(config).actor, state.actor, gradient)
+    metrics["actor/entropy"] = -log_prob.mean()
+    return actor, log_prob, valuation.episode_risk(risk, context, config), metrics
+
+
+def update_temperature(
+    state: AgentState, log_prob: Array, problem: Problem, config: AgentConfig
+) -> Learned:
+    """Move the entropy towards its target."""
+    target = config.target_entropy
+    excess = log_prob.mean() + (-problem.action_size if target is None else target)
+
+    def loss(log_temperature: Array) -> Array:
+        return -jnp.exp(log_temperature) * excess
+
+    gradient = jax.grad(loss)(state.log_temperature.params)
+    return descend(make_optimizers(config).temperature, state.log_temperature, gradient)
+
+
+def update_multiplier(
+    multiplier: Multiplier,
+    risk: Float[Array, "constraint batch"],
+    problem: Problem,
+    config: AgentConfig,
+) -> Multiplier:
+    """Raise each multiplier while its mean risk is above the limit; never below zero.
+
+    Gradient of multiplier * (limit - mean risk). Projected rather than squashed: the
+    paper starts at 0, which neither softplus nor exp can represent.
+    """
+    violation = risk.mean(axis=1) - problem.limits
+    cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
+    if config.multiplier.pid:
+        proportional, integral_gain, derivative = config.multiplier.pid_gains
+        error = violation / jnp.maximum(problem.limits, 1e-6)
+        integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
+        rise = jnp.maximum(error - multiplier.previous_error, 0)
+        value = proportional * error + integral + derivative * rise
+        return Multiplier(
+            jnp.clip(value, 0, cap), multiplier.opt_state, integral, error
+        )
+    updates, opt_state = make_optimizers(config).multiplier.update(
+        -violation, multiplier.opt_state
+    )
+    value = jnp.clip(optax.apply_updates(multiplier.value, updates), 0, cap)
+    return Multiplier(value, opt_state, multiplier.integral, multiplier.previous_error)
+
+
+def update_targets(
+    gradient_steps: Int[Array, ""], targets: Any, online: Any, config: AgentConfig
+) -> Any:
+    """Polyak averaging, every `target_every` gradient steps."""
+    due = gradient_steps % config.target_every == 0
+    share = jnp.where(due, config.polyak, 0.0)
+    return jax.tree.map(lambda t, o: t + share * (o - t), targets, online)
+
+
+def update_pivot(
+    key: Key[Array, ""],
+    state: AgentState,
+    batch: Transition,
+    problem: Problem,
+    config: AgentConfig,
+) -> AgentState:
+    """The dual form's outer step: move the sampler towards better pivots. Eq. (36).
+
+    # Deviates from Eq. (36): the relu of the mean violation, not the mean of the relu,
+    # as SRCPO's code has it. Critics are frozen; the gradient reaches the pivot directly
+    # and through the critics' input, not through the actor.
+    """
+    pivot_key, action_key = jax.random.split(key)
+    batch_size = batch.reward.shape[0]
+    uniform = jax.random.uniform(pivot_key, (batch_size, problem.num_constraints))
+    levels, weights = valuation.policy_levels(action_key, batch_size, problem, config)
+
+    def loss(params: Array) -> Array:
+        pivot = pivots.from_uniform(uniform, params, config.pivot.std)
+        _, inputs, _, context = prepare(state, batch, pivot, config)
+        mean, std = networks.apply_actor(state.actor.params, inputs)
+        action, _ = networks.sample_action(action_key, mean, std)
+        action = jax.lax.stop_gradient(action)
+        value = valuation.reward_values(
+            state.reward_critics.params, inputs, action
+        ).min(axis=0)
+        quantiles = valuation.cost_quantiles(
+            state.cost_critics.params, inputs, action, levels, problem, config
+        ).mean(axis=1)
+        risk = valuation.risk_to_go(quantiles, weights, context, problem, config)
+        risk = valuation.episode_risk(risk, context, config).mean(axis=1)
+        violation = jnp.maximum(risk - problem.limits, 0).sum()
+        return -value.mean() + config.pivot.penalty * violation
+
+    gradient = jax.grad(loss)(state.pivot.params)
+    pivot = descend(make_optimizers(config).pivot, state.pivot, gradient)
+    return state._replace(pivot=pivot)
+
+
+def constraint_metrics(
+    state: AgentState,
+    risk: Float[Array, "constraint batch"],
+    problem: Problem,
+    config: AgentConfig,
+) -> Metrics:
+    """Multiplier, mean risk and limit side by side, so that a person sees who pulls."""
+    metrics: Metrics = {}
+    for m, name in enumerate(problem.names):
+        metrics[f"constraint/multiplier/{name}"] = state.multiplier.value[m]
+        metrics[f"constraint/risk/{name}"] = risk[m].mean()
+        metrics[f"constraint/limit/{name}"] = problem.limits[m]
+        if config.risk_form == "dual":
+            metrics[f"constraint/pivot/{name}"] = (
+                pivots.mean_pivot(state.pivot.params)[m] * problem.limits[m]
+            )
+    return metrics

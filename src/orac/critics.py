@@ -1,0 +1,121 @@
+"""What critics are asked and taught: fractions, targets, and the losses.
+
+Shapes are (constraint, ensemble, batch, quantile) from left to right. Entropy is in the
+reward target only; each member of a cost ensemble has its own target, so that members
+stay independent. This room knows nothing of networks: values come in, losses go out.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+
+class Fractions(NamedTuple):
+    """A partition of [0, 1]: midpoints to evaluate at, and widths to weigh with."""
+
+    levels: Float[Array, "*batch quantile"]
+    widths: Float[Array, "*batch quantile"]
+
+
+def uniform_fractions(num_quantiles: int) -> Fractions:
+    """Equal widths, as a fixed-quantile critic has them."""
+    widths = jnp.full(num_quantiles, 1 / num_quantiles)
+    return Fractions((jnp.arange(num_quantiles) + 0.5) / num_quantiles, widths)
+
+
+def sample_fractions(
+    key: Key[Array, ""], shape: tuple[int, ...], floor: float = 0.1
+) -> Fractions:
+    """Random widths that sum to one along the last axis, and the midpoints between.
+
+    # Deviates from Eq. (24): its fractions have floor 0; 0.1 (as DSAC's code has it)
+    # keeps every width away from zero.
+    """
+    raw = jax.random.uniform(key, shape) + floor
+    widths = raw / raw.sum(axis=-1, keepdims=True)
+    upper = jnp.cumsum(widths, axis=-1)
+    return Fractions(upper - widths / 2, widths)
+
+
+def huber(td_error: Float[Array, "*shape"], kappa: float) -> Float[Array, "*shape"]:
+    """Square near zero, straight beyond `kappa`. Eq. (8)."""
+    size = jnp.abs(td_error)
+    # Branch-free: with c = min(|x|, kappa), c^2 / 2 + kappa (|x| - c).
+    near = jnp.minimum(size, kappa)
+    return 0.5 * near * near + kappa * (size - near)
+
+
+def quantile_huber(
+    td_error: Float[Array, "*shape"], levels: Float[Array, "*#shape"], kappa: float
+) -> Float[Array, "*shape"]:
+    """Asymmetric Huber loss, smallest at the `levels`-quantile of the target. Eq. (9)."""
+    below = (td_error < 0).astype(td_error.dtype)
+    return jnp.abs(levels - below) * huber(td_error, kappa) / kappa
+
+
+def quantile_loss(
+    predictions: Float[Array, "*batch prediction"],
+    levels: Float[Array, "*#batch prediction"],
+    targets: Float[Array, "*batch target"],
+    target_widths: Float[Array, "*#batch target"],
+    kappa: float,
+) -> Float[Array, "*batch"]:
+    """Every prediction against every target, weighed by the target's width. Eq. (24).
+
+    # Deviates from Eq. (24): the mean over predictions where it has a sum. The minimiser
+    # is the same, and Adam does not see the scale.
+    """
+    td_error = targets[..., None, :] - predictions[..., :, None]
+    pairwise = quantile_huber(td_error, levels[..., :, None], kappa)
+    return (pairwise * target_widths[..., None, :]).sum(axis=-1).mean(axis=-1)
+
+
+def cost_targets(
+    cost: Float[Array, "constraint batch"],
+    ends: Bool[Array, " batch"],
+    next_quantiles: Float[Array, "constraint ensemble batch quantile"],
+    discount: float,
+) -> Float[Array, "constraint ensemble batch quantile"]:
+    """Cost now plus discounted quantiles of the cost to come. Eq. (10).
+
+    No entropy, no minimum: member e of the target teaches member e alone.
+    """
+    onward = discount * (1 - ends.astype(cost.dtype))
+    return cost[:, None, :, None] + onward[:, None] * next_quantiles
+
+
+def cost_loss(
+    predictions: Float[Array, "constraint ensemble batch quantile"],
+    fractions: Fractions,
+    targets: Float[Array, "constraint ensemble batch target"],
+    target_widths: Float[Array, "*#batch target"],
+    kappa: float,
+) -> Float[Array, ""]:
+    """Sum over members of each one's mean quantile loss."""
+    per_row = quantile_loss(
+        predictions, fractions.levels, targets, target_widths, kappa
+    )
+    return per_row.mean(axis=-1).sum()
+
+
+def squared_loss(
+    predictions: Float[Array, "*members batch"],
+    targets: Float[Array, "*#members batch"],
+) -> Float[Array, ""]:
+    """Sum over members of each one's mean squared error."""
+    return jnp.square(predictions - targets).mean(axis=-1).sum()
+
+
+def reward_target(
+    reward: Float[Array, " batch"],
+    ends: Bool[Array, " batch"],
+    next_values: Float[Array, "ensemble batch"],
+    next_log_prob: Float[Array, " batch"],
+    temperature: Float[Array, ""],
+    discount: float,
+) -> Float[Array, " batch"]:
+    """Soft value of the next state by the more careful of the two critics."""
+    soft_value = next_values.min(axis=0) - temperature * next_log_prob
+    return reward + discount * (1 - ends.astype(reward.dtype)) * soft_value
