@@ -1,0 +1,134 @@
+"""How far a run is, for the person who waits: a bar, or plain lines without a terminal.
+
+The bar has no thread of its own and catches no signal, so Ctrl-C goes where it should.
+Nothing here decides anything about the run.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+SHOWN = ("reward", "cost", "risk", "limit", "multiplier")
+"""Shown first and in this order; other metrics follow as they come."""
+
+REFRESH_SECONDS = 0.2
+
+
+class Progress:
+    """Steps done, steps a second, time left and the metrics of the last update."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int = 0,
+        *,
+        quiet: bool = False,
+        line_seconds: float = 5.0,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`line_seconds` is the least time between two plain lines."""
+        self.total_steps = total_steps
+        self._quiet = quiet
+        self._line_seconds = line_seconds
+        self._console = console or Console()
+        self._clock = clock
+        self._step = start_step
+        # A window, as the first stretch holds the compilation and says little.
+        self._times = deque([(clock(), start_step)], maxlen=12)
+        self._metrics: dict[str, float] = {}
+        self._shown_at = float("-inf")
+        self._shown_step = start_step
+        self._live: Live | None = None
+
+    def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
+        """Tell how far the run is; cheap, so call it as often as there is news.
+
+        `metrics` are numbers by name; those of earlier updates stay shown.
+        """
+        now = self._clock()
+        self._step = step
+        self._metrics.update({k: float(v) for k, v in (metrics or {}).items()})
+        if step > self._times[-1][1]:
+            self._times.append((now, step))
+        is_bar = self._console.is_terminal
+        wait = REFRESH_SECONDS if is_bar else self._line_seconds
+        if not self._quiet and now - self._shown_at >= wait:
+            self._shown_at = now
+            self._show(is_bar)
+
+    def _show(self, is_bar: bool) -> None:
+        self._shown_step = self._step
+        if not is_bar:
+            self._console.print(self.line(), soft_wrap=True, highlight=False)
+            return
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._bar(), refresh=True)
+
+    def steps_per_second(self) -> float:
+        """Over the last few updates; 0 before the first."""
+        (first_time, first_step), (last_time, last_step) = (
+            self._times[0],
+            self._times[-1],
+        )
+        elapsed = last_time - first_time
+        return (last_step - first_step) / elapsed if elapsed > 0 else 0.0
+
+    def seconds_left(self) -> float | None:
+        rate = self.steps_per_second()
+        return max(0, self.total_steps - self._step) / rate if rate > 0 else None
+
+    def line(self) -> str:
+        """All of it in one line of plain text."""
+        parts = [f"step {self._step:,}/{self.total_steps:,}", self._speed()]
+        return "  ".join([*parts, self._numbers()]).rstrip()
+
+    def _speed(self) -> str:
+        return f"{self.steps_per_second():,.0f} steps/s  left {_clock_text(self.seconds_left())}"
+
+    def _numbers(self) -> str:
+        names = [name for name in SHOWN if name in self._metrics]
+        names += [name for name in self._metrics if name not in SHOWN]
+        return "  ".join(f"{name} {self._metrics[name]:.4g}" for name in names)
+
+    def _bar(self) -> Group:
+        share = self._step / max(1, self.total_steps)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(
+            ProgressBar(total=1.0, completed=share, width=24),
+            f"{share:4.0%}",
+            f"{self._step:,}/{self.total_steps:,}",
+            self._speed(),
+        )
+        return Group(grid, Text(self._numbers(), overflow="fold"))
+
+    def close(self) -> None:
+        """Show the last state and give the terminal back; closing twice is fine."""
+        if not self._quiet and self._shown_step != self._step:
+            self._show(self._console.is_terminal)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._quiet = True
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _clock_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"

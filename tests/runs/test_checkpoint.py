@@ -1,0 +1,380 @@
+import errno
+import json
+import os
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_examples import Ring, assert_same_bits, make_ring, make_state
+
+from orac.runs import ring as ring_module
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.files import Damaged, DiskError
+from orac.runs.manifest import _canonical
+
+CAPACITY = 40
+TEMPLATE, EMPTY = make_state(0), make_ring(0, CAPACITY)
+
+
+def save(checkpoints, step):
+    extra = {"csv": {"metrics": step * 10}, "note": "é, 1e-05"}
+    return checkpoints.save(step, make_state(step), make_ring(step, CAPACITY), extra)
+
+
+def load(directory):
+    return Checkpoints(directory).load_latest(TEMPLATE, EMPTY)
+
+
+def assert_is_step(loaded, step):
+    assert loaded.step == step
+    assert_same_bits(loaded.state, make_state(step))
+    assert_same_bits(loaded.replay, make_ring(step, CAPACITY))
+    assert loaded.extra == {"csv": {"metrics": step * 10}, "note": "é, 1e-05"}
+    assert loaded.exact
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Three saves, of which the last two are kept."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    for step in (10, 25, 60):
+        save(checkpoints, step)
+    return tmp_path / "checkpoints"
+
+
+def test_the_newest_checkpoint_comes_back(directory):
+    loaded = load(directory)
+    assert_is_step(loaded, 60)
+    assert loaded.warnings == ()
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert load(tmp_path / "never made") is None
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.load_latest(TEMPLATE) is None
+    save(checkpoints, 5)
+    assert_is_step(load(tmp_path), 5)
+
+
+def test_a_run_goes_on_after_loading(directory):
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+    save(checkpoints, 71)
+    assert checkpoints.steps() == [60, 71]
+    assert_is_step(load(directory), 71)
+
+
+def test_the_last_two_are_kept_and_their_segments(tmp_path, monkeypatch):
+    monkeypatch.setattr(ring_module, "MERGE_BYTES", 0)
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(0, 200, 10):
+        save(checkpoints, step)
+    assert checkpoints.steps() == [180, 190]
+    states = [name for name in os.listdir(tmp_path) if name.endswith(".arrays")]
+    assert len(states) == 2
+    # Step 180 needs the rows from 140 on, step 190 those up to 190.
+    firsts = sorted(int(name.split("-")[1]) for name in os.listdir(tmp_path / "replay"))
+    assert firsts == [140, 150, 160, 170, 180]
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_as_many_are_kept_as_were_asked_for(tmp_path, keep):
+    checkpoints = Checkpoints(tmp_path, keep=keep)
+    for step in range(6):
+        save(checkpoints, step)
+    assert checkpoints.steps() == list(range(6 - keep, 6))
+
+
+def test_the_same_step_can_be_saved_again(directory):
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+    checkpoints.save(60, make_state(61), make_ring(60, CAPACITY), {"second": True})
+    loaded = load(directory)
+    assert loaded.extra == {"second": True}
+    assert_same_bits(loaded.state, make_state(61))
+    assert checkpoints.steps() == [25, 60]
+    assert len(list(directory.glob("*.arrays"))) == 2
+
+
+def test_a_state_may_have_no_replay(tmp_path):
+    Checkpoints(tmp_path).save(3, make_state(3))
+    loaded = Checkpoints(tmp_path).load_latest(TEMPLATE)
+    assert (loaded.replay, loaded.exact, loaded.extra) == (None, True, {})
+
+
+def test_a_replay_that_was_left_out_is_empty_and_said_to_be(tmp_path):
+    checkpoints = Checkpoints(tmp_path, include_replay=False)
+    save(checkpoints, 30)
+    assert os.listdir(tmp_path / "replay") == []
+    loaded = load(tmp_path)
+    assert not loaded.exact
+    assert "saved without its replay" in loaded.warnings[0]
+    assert "not exactly as it would have" in loaded.warnings[0]
+    assert_same_bits(loaded.replay, EMPTY)
+
+
+def test_a_policy_can_be_loaded_without_the_replay(directory):
+    loaded = Checkpoints(directory).load_latest(TEMPLATE)
+    assert_same_bits(loaded.state, make_state(60))
+    assert loaded.replay is None
+
+
+def files_of(directory, step):
+    """The manifest, state and last segment of a checkpoint, by kind."""
+    segment = max(directory.glob(f"replay/segment-*-{step:012d}.arrays"))
+    state = next(directory.glob(f"step-{step:012d}-*.arrays"))
+    manifest = directory / f"step-{step:012d}.json"
+    return {"manifest": manifest, "state": state, "segment": segment}
+
+
+@pytest.mark.parametrize("kind", ["manifest", "state", "segment"])
+@pytest.mark.parametrize("damage", ["bit flips", "truncations"])
+def test_damage_anywhere_is_found_and_the_previous_checkpoint_taken(
+    directory, kind, damage
+):
+    path = files_of(directory, 60)[kind]
+    good = path.read_bytes()
+    generator = np.random.default_rng(0)
+    for position in generator.integers(0, len(good), 25):
+        bad = bytearray(good)
+        if damage == "bit flips":
+            bad[position] ^= 1 << generator.integers(8)
+        else:
+            del bad[position:]
+        path.write_bytes(bad)
+        loaded = load(directory)
+        assert_is_step(loaded, 25)
+        refusal, advice = loaded.warnings
+        assert refusal.startswith("The checkpoint of step 60 was refused: ")
+        assert path.name in refusal
+        assert advice == "Going on from the checkpoint of step 25."
+    path.write_bytes(good)
+    assert_is_step(load(directory), 60)
+
+
+@pytest.mark.parametrize("kind", ["state", "segment"])
+def test_a_missing_file_is_found(directory, kind):
+    path = files_of(directory, 60)[kind]
+    path.unlink()
+    loaded = load(directory)
+    assert_is_step(loaded, 25)
+    assert f"{path.name} is missing" in loaded.warnings[0]
+
+
+@pytest.mark.parametrize("kind", ["manifest", "state", "segment"])
+def test_foreign_files_are_refused(directory, kind):
+    files_of(directory, 60)[kind].write_text('{"from": "elsewhere"}')
+    loaded = load(directory)
+    assert_is_step(loaded, 25)
+    assert "refused" in loaded.warnings[0]
+
+
+def test_the_files_of_another_checkpoint_are_refused(directory):
+    old, new = files_of(directory, 25), files_of(directory, 60)
+    new["state"].write_bytes(old["state"].read_bytes())
+    loaded = load(directory)
+    assert_is_step(loaded, 25)
+    assert "not the file that the checkpoint wrote" in loaded.warnings[0]
+    new["manifest"].write_bytes(old["manifest"].read_bytes())
+    assert "is the manifest of step 25" in load(directory).warnings[0]
+
+
+def test_when_nothing_is_whole_every_reason_is_told(directory):
+    for step in (25, 60):
+        files_of(directory, step)["state"].write_bytes(b"")
+    with pytest.raises(Damaged, match=r"No checkpoint in .* is whole") as caught:
+        load(directory)
+    assert "step 60 was refused" in str(caught.value)
+    assert "step 25 was refused" in str(caught.value)
+
+
+def test_a_run_that_fell_back_replaces_the_damaged_checkpoint(directory):
+    files_of(directory, 60)["state"].write_bytes(b"")
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+    save(checkpoints, 50)
+    assert checkpoints.steps() == [25, 50]
+    assert_is_step(load(directory), 50)
+    save(checkpoints, 60)
+    assert_is_step(load(directory), 60)
+    assert load(directory).warnings == ()
+
+
+def rewrite(path, **changes):
+    """A manifest with other content and a right checksum."""
+    path.write_text(_canonical({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_newer_format_is_an_error_with_the_way_out(directory):
+    rewrite(files_of(directory, 60)["manifest"], format=2)
+    with pytest.raises(ValueError, match=r"has format 2; .* Install the newer orac"):
+        load(directory)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "two", "step": None},
+        {"state_digest": "../../" + "0" * 58},
+        {"state_digest": 7},
+        {"replay": [1]},
+        {"replay": {"capacity": 40, "inserted": 60, "segments": [[0, -5, "0" * 64]]}},
+        {"replay": {"capacity": 40, "inserted": 10**15, "segments": []}},
+        {"replay": {"capacity": 40, "segments": []}},
+        {"extra": 3},
+        {"step": 10**30},
+    ],
+)
+def test_a_crafted_manifest_is_refused(directory, changes):
+    rewrite(files_of(directory, 60)["manifest"], **changes)
+    loaded = load(directory)
+    assert_is_step(loaded, 25)
+    assert "step 60 was refused" in loaded.warnings[0]
+
+
+def test_an_untouched_manifest_survives_rewriting(directory):
+    rewrite(files_of(directory, 60)["manifest"])
+    assert_is_step(load(directory), 60)
+
+
+@pytest.mark.parametrize(
+    ("template", "replay_template", "sentence"),
+    [
+        (
+            make_state(0)._replace(count=0),
+            EMPTY,
+            "leaf .count has kind array, expected int",
+        ),
+        (make_state(0).params, EMPTY, r"has no leaf \['b'\]"),
+        (TEMPLATE, make_ring(0, 41), "saved replay holds 40 rows, this run's 41"),
+        (
+            TEMPLATE,
+            EMPTY._replace(storage={**EMPTY.storage, "reward": np.zeros(CAPACITY)}),
+            "has dtype float32, expected float64",
+        ),
+    ],
+)
+def test_another_configuration_is_an_error_and_no_older_checkpoint_is_taken(
+    directory, template, replay_template, sentence
+):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        Checkpoints(directory).load_latest(template, replay_template)
+    assert not isinstance(caught.value, Damaged)
+
+
+def test_left_over_files_are_ignored_then_cleaned(directory):
+    leftovers = [
+        directory / ".tmp-state.arrays",
+        directory / "step-000000000070-0123456789abcdef.arrays",
+        directory / "replay" / ".tmp-segment-000000000060-000000000070.arrays",
+        directory / "replay" / "segment-000000000060-000000000070.arrays",
+    ]
+    for path in leftovers:
+        path.write_bytes(b"half a")
+    mine = directory / "notes.txt"
+    mine.write_text("a file that we did not write")
+    checkpoints = Checkpoints(directory)
+    assert_is_step(checkpoints.load_latest(TEMPLATE, EMPTY), 60)
+    assert all(path.exists() for path in leftovers), "loading must not delete"
+    save(checkpoints, 71)
+    assert not any(path.exists() for path in leftovers)
+    assert mine.exists()
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("failing_call", range(4))
+def test_a_full_disk_leaves_the_earlier_checkpoints(
+    directory, monkeypatch, call, failing_call
+):
+    before = sorted(os.listdir(directory) + os.listdir(directory / "replay"))
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+    original, calls = getattr(os, call), iter(range(100))
+
+    def full(*arguments):
+        if next(calls) >= failing_call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(DiskError, match=r"the disk is full. What was saved before"):
+            save(checkpoints, 70)
+    after = sorted(os.listdir(directory) + os.listdir(directory / "replay"))
+    # The very last call syncs a checkpoint that is complete already.
+    if after != before:
+        assert checkpoints.steps() == [25, 60, 70]
+    assert_is_step(load(directory), checkpoints.steps()[-1])
+    save(checkpoints, 70)
+    assert_is_step(load(directory), 70)
+
+
+def test_an_interrupt_while_saving_leaves_nothing_half_done(directory, monkeypatch):
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            save(checkpoints, 70)
+    assert not list(directory.rglob(".tmp-*"))
+    assert_is_step(load(directory), 60)
+
+
+def test_a_directory_with_a_run_is_not_overwritten(directory):
+    with pytest.raises(
+        ValueError, match="already holds a run's checkpoints, the newest"
+    ):
+        save(Checkpoints(directory), 100)
+    assert_is_step(load(directory), 60)
+
+
+def test_checkpoints_go_forward(directory):
+    checkpoints = Checkpoints(directory)
+    checkpoints.load_latest(TEMPLATE, EMPTY)
+    with pytest.raises(
+        ValueError, match="Checkpoints go forward: got step 59 after 60"
+    ):
+        save(checkpoints, 59)
+
+
+def test_extra_is_json(tmp_path):
+    with pytest.raises(TypeError, match="extra must be what JSON can hold"):
+        Checkpoints(tmp_path).save(1, make_state(1), extra={"x": np.ones(2)})
+    assert Checkpoints(tmp_path).steps() == []
+    assert not list(tmp_path.glob("*.arrays"))
+
+
+def test_extra_comes_back_as_json_gives_it(tmp_path):
+    extra = {"a": {3: (1, 2.5), 11: None}, "n": float("inf")}
+    Checkpoints(tmp_path).save(1, make_state(1), extra=extra)
+    loaded = Checkpoints(tmp_path).load_latest(TEMPLATE)
+    assert loaded.extra == {"a": {"3": [1, 2.5], "11": None}, "n": float("inf")}
+
+
+def test_keep_must_keep_something(tmp_path):
+    with pytest.raises(ValueError, match="keep must be at least 1, got 0"):
+        Checkpoints(tmp_path, keep=0)
+
+
+@pytest.mark.slow
+def test_a_late_checkpoint_costs_as_little_as_an_early_one(tmp_path):
+    """5 MB of state and 10,000 rows of 130 floats, in a replay of a million rows."""
+    state = {"w": jnp.ones((1_250_000,)), "key": jax.random.key(0)}
+    storage = {"row": jnp.ones((1_000_000, 130))}
+    checkpoints = Checkpoints(tmp_path)
+    seconds = []
+    for step in range(10_000, 1_300_000, 10_000):
+        begin = time.perf_counter()
+        checkpoints.save(step, state, Ring(storage, np.int32(step)))
+        seconds.append(time.perf_counter() - begin)
+    early, late = statistics.median(seconds[1:20]), statistics.median(seconds[-20:])
+    assert late < 2 * early + 0.02
+    # Under 50 ms on an idle disk; the slack is for busy machines.
+    assert late < 0.3

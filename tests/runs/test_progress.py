@@ -1,0 +1,121 @@
+import io
+import signal
+
+import pytest
+from rich.console import Console
+
+from orac.runs.progress import Progress
+
+METRICS = {"multiplier": 0.25, "reward": 12.3456, "cost": 4, "risk": 5.5, "limit": 5.0}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(total=1000, terminal=False, **options):
+    clock, stream = Clock(), io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=100)
+    return Progress(total, console=console, clock=clock, **options), clock, stream
+
+
+def test_plain_lines_say_everything():
+    progress, clock, stream = make()
+    with progress:
+        clock.now += 10
+        progress.update(200, METRICS)
+    assert stream.getvalue() == (
+        "step 200/1,000  20 steps/s  left 0:00:40  "
+        "reward 12.35  cost 4  risk 5.5  limit 5  multiplier 0.25\n"
+    )
+
+
+def test_plain_lines_come_every_few_seconds_and_at_the_end():
+    progress, clock, stream = make(line_seconds=5.0)
+    for step in range(1, 101):
+        clock.now += 0.4
+        progress.update(step)
+    progress.close()
+    progress.close()
+    lines = stream.getvalue().splitlines()
+    # 40 seconds: at 0.4, then each time 13 steps (5.2 s) later, and the last step.
+    shown = [int(line.split()[1].split("/")[0]) for line in lines]
+    assert shown == [1, 14, 27, 40, 53, 66, 79, 92, 100]
+
+
+def test_a_long_line_is_not_wrapped():
+    progress, clock, stream = make()
+    clock.now += 1
+    progress.update(1, {f"a rather long name {i}": i for i in range(20)})
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_quiet_says_nothing():
+    for terminal in (True, False):
+        progress, clock, stream = make(quiet=True, terminal=terminal)
+        clock.now += 10
+        progress.update(500, METRICS)
+        progress.close()
+        assert stream.getvalue() == ""
+
+
+def test_nothing_is_said_of_a_run_that_did_nothing():
+    progress, _, stream = make()
+    progress.close()
+    assert stream.getvalue() == ""
+
+
+def test_the_bar_shows_everything_and_gives_the_cursor_back():
+    progress, clock, stream = make(terminal=True)
+    with progress:
+        clock.now += 10
+        progress.update(200, METRICS)
+        clock.now += 10
+        progress.update(500)
+    shown = stream.getvalue()
+    for text in ("20%", "50%", "500/1,000", "25 steps/s", "left 0:00:20", "risk 5.5"):
+        assert text in shown
+    assert shown.count("\x1b[?25l") == 1, "the cursor is hidden once"
+    assert shown.rstrip("\n").endswith("\x1b[?25h"), "and shown again at the end"
+
+
+def test_the_bar_is_drawn_a_few_times_a_second_at_most():
+    progress, clock, stream = make(terminal=True)
+    with progress:
+        for step in range(1000):
+            clock.now += 0.001
+            progress.update(step)
+    assert stream.getvalue().count("steps/s") <= 8
+
+
+def test_speed_forgets_the_compilation():
+    progress, clock, _ = make(total=100_000)
+    clock.now += 60
+    progress.update(100)
+    for step in range(200, 3200, 100):
+        clock.now += 1
+        progress.update(step)
+    assert progress.steps_per_second() == pytest.approx(100)
+    assert progress.seconds_left() == pytest.approx((100_000 - 3100) / 100)
+
+
+def test_a_resumed_run_counts_its_own_steps():
+    progress, clock, _ = make(start_step=600)
+    clock.now += 10
+    progress.update(700)
+    assert progress.steps_per_second() == pytest.approx(10)
+    assert progress.seconds_left() == pytest.approx(30)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_interrupt_gets_through(terminal):
+    progress, clock, stream = make(terminal=terminal)
+    with pytest.raises(KeyboardInterrupt), progress:
+        clock.now += 1
+        progress.update(10, METRICS)
+        signal.raise_signal(signal.SIGINT)
+    assert not terminal or stream.getvalue().rstrip("\n").endswith("\x1b[?25h")
