@@ -1,1 +1,58 @@
-"""The worlds: pure JAX environments, and any Gymnasium environment behind one face."""
+"""The worlds: pure JAX environments, and any Gymnasium environment behind one face.
+
+Importing this package tells Gymnasium of our environments, by name only: nothing heavy
+is imported until one is made. `make` gives the pure JAX form itself.
+"""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+
+from orac.envs.protocol import Environment
+
+_JAX_FORMS = {
+    "orac/GuardedMaze-v0": "orac.envs.guarded_maze:GuardedMaze",
+}
+
+
+def has_jax_form(env_id: str) -> bool:
+    """Whether `make` can build this environment, so that training can run compiled."""
+    return env_id in _JAX_FORMS
+
+
+def make(env_id: str, **parameters: Any) -> Environment:
+    """The pure JAX environment of this id, with the parameters that differ from defaults."""
+    if env_id not in _JAX_FORMS:
+        raise ValueError(
+            f"No JAX environment is called {env_id!r}; there are {sorted(_JAX_FORMS)}."
+            + _nearest(env_id, _JAX_FORMS)
+        )
+    module, name = _JAX_FORMS[env_id].split(":")
+    maker = getattr(importlib.import_module(module), name)
+    known = list(inspect.signature(maker).parameters)
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(
+                f"{env_id} has no parameter {parameter!r}; it has {known}."
+                + _nearest(parameter, known)
+            )
+    return maker(**parameters)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+for _env_id in _JAX_FORMS:
+    if _env_id not in gymnasium.registry:
+        gymnasium.register(
+            id=_env_id,
+            entry_point="orac.envs.face:make_single",
+            vector_entry_point="orac.envs.face:make_vector",
+            kwargs={"env_id": _env_id},
+        )

@@ -5,10 +5,13 @@ functions, `reset` and `step`, written for one environment; batches are made her
 Cost is its own value with one entry per constraint, `terminated` and `truncated` are
 apart, and `Step.observation` is the true next observation, also at an episode's end:
 the observation of the next episode is returned beside it, never in its place.
+
+An environment that can draw a whole batch from one key is a `BatchedEnvironment`: random
+bits are most of the cost of a small world, and a key for each environment doubles them.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +36,11 @@ class EnvSpec:
     """Most that one episode can cost, per constraint; None when nothing is known."""
     metric_names: tuple[str, ...] = ()
     """Keys of `Step.metrics`; an episode's value is the one at its last step."""
+    hidden_metric_names: tuple[str, ...] = ()
+    """Those of them that an agent must not see before the episode has ended."""
+    observation_low: tuple[float, ...] | None = None
+    observation_high: tuple[float, ...] | None = None
+    """Bounds of the observations; None when nothing is known."""
 
     @property
     def action_size(self) -> int:
@@ -71,10 +79,28 @@ class Environment(Protocol):
     ) -> tuple[EnvState, Step]: ...
 
 
+@runtime_checkable
+class BatchedEnvironment(Environment, Protocol):
+    """An environment that also resets and steps independent copies from one key.
+
+    The distribution must be that of `reset` and `step`; the draws need not be.
+    """
+
+    def reset_many(
+        self, key: Key[Array, ""], num_envs: int
+    ) -> tuple[EnvState, Array]: ...
+
+    def step_many(
+        self, key: Key[Array, ""], state: EnvState, action: Float[Array, "batch action"]
+    ) -> tuple[EnvState, Step]: ...
+
+
 def reset_batch(
     env: Environment, key: Key[Array, ""], num_envs: int
 ) -> tuple[EnvState, Float[Array, "batch observation"]]:
     """Start `num_envs` independent episodes."""
+    if isinstance(env, BatchedEnvironment):
+        return env.reset_many(key, num_envs)
     return jax.vmap(env.reset)(jax.random.split(key, num_envs))
 
 
@@ -92,9 +118,11 @@ def step_batch(
     """
     num_envs = action.shape[0]
     step_key, reset_key = jax.random.split(key)
-    stepped, step = jax.vmap(env.step)(
-        jax.random.split(step_key, num_envs), state, action
-    )
+    if isinstance(env, BatchedEnvironment):
+        stepped, step = env.step_many(step_key, state, action)
+    else:
+        step_keys = jax.random.split(step_key, num_envs)
+        stepped, step = jax.vmap(env.step)(step_keys, state, action)
 
     def restart() -> tuple[EnvState, Array]:
         fresh, first = reset_batch(env, reset_key, num_envs)
@@ -109,3 +137,11 @@ def step_batch(
         step.done.any(), restart, lambda: (stepped, step.observation)
     )
     return next_state, observation, step
+
+
+def to_box(
+    spec: EnvSpec, action: Float[Array, "*batch action"]
+) -> Float[Array, "*batch action"]:
+    """An action in [-1, 1], as agents have it, in the environment's own box."""
+    low, high = jnp.array(spec.action_low), jnp.array(spec.action_high)
+    return low + (action + 1) / 2 * (high - low)

@@ -1,0 +1,243 @@
+"""Mazes as text: the two of the literature, and how to read one of your own.
+
+A map is drawn with y upwards, as in a plot, one character a cell:
+
+    # wall   . free   s start   R red (guarded)   P pink   B bonus   G goal
+
+Cell (i, j) is centred on the point (i, j). The outer ring is wall, so nobody leaves.
+This room knows geometry only: no rewards, no costs, no JAX.
+"""
+
+import difflib
+import functools
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+WALL, RED, PINK, BONUS, GOAL = 1, 2, 4, 8, 16
+"""Flags of one cell in `MazeMap.flags`."""
+
+_FLAG_OF = {"#": WALL, ".": 0, "s": 0, "R": RED, "P": PINK, "B": BONUS, "G": GOAL}
+
+Cell = tuple[int, int]
+Box = tuple[float, float, float, float]
+"""x_low, y_low, x_high, y_high."""
+
+
+@dataclass(frozen=True)
+class MazeMap:
+    """One checked map."""
+
+    rows: tuple[str, ...]
+    """Top row first, all of one width."""
+    start_box: Box
+    """Episodes start uniformly in this rectangle."""
+    time_limit: int
+    """How long an episode lasts unless the maze is told otherwise."""
+
+    @property
+    def width(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def height(self) -> int:
+        return len(self.rows)
+
+    @property
+    def side(self) -> int:
+        return max(self.width, self.height)
+
+    def letter(self, cell: Cell) -> str:
+        """What is drawn in this cell."""
+        x, y = cell
+        return self.rows[self.height - 1 - y][x]
+
+    def cells(self, letter: str) -> tuple[Cell, ...]:
+        """Every cell drawn with this letter."""
+        return _cells(self.rows, letter)
+
+    def flags(self) -> np.ndarray:
+        """The map as an array indexed [x, y]; a new one each time, yours to change."""
+        columns = zip(*reversed(self.rows), strict=True)
+        return np.array([[_FLAG_OF[c] for c in column] for column in columns], np.int32)
+
+
+# The maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink cells.
+# Choice: the pink cell's place is not stated; (6, 4) is one cell away from bonus and goal.
+_EIGHT = """
+    # # # # # # # #
+    # . . . . . B #
+    # . . # # # . #
+    # s s s s # P #
+    # s s s s # . #
+    # s s s s # G #
+    # s s s s R . #
+    # # # # # # # #
+"""
+
+# The larger maze of the same authors ("mode 2"). It has neither bonus nor pink cell.
+_SIXTEEN = """
+    ################
+    #..............#
+    #..............#
+    #....########..#
+    #....########..#
+    #..........##..#
+    #..........##..#
+    #######....##..#
+    #######....##..#
+    #ssssss....##..#
+    #ssssss....##GG#
+    #ssssss....##GG#
+    #ssssss....RR..#
+    #ssssss....RR..#
+    #ssssss....RR..#
+    ################
+"""
+
+# The start square of the small maze ends inside its fourth row of cells, so it is given.
+_NAMED: dict[str, tuple[str, Box | None, int | None]] = {
+    "8x8": (_EIGHT, (0.6, 0.6, 3.6, 3.6), 100),
+    "16x16": (_SIXTEEN, None, 1920),
+}
+
+
+@functools.lru_cache(maxsize=64)
+def load_map(
+    map: str,
+    start_box: Box | None = None,
+    pink_cell: Cell | None = None,
+) -> MazeMap:
+    """A named map, or one drawn in text (several lines), checked.
+
+    `start_box` replaces the map's own start, `pink_cell` moves its pink cell. A map
+    of your own starts in the rectangle of its `s` cells, 0.1 away from their outer edge.
+    """
+    if "\n" in map:
+        text, own_box, time_limit = map, None, None
+    elif map in _NAMED:
+        text, own_box, time_limit = _NAMED[map]
+    else:
+        raise ValueError(_unknown_map(map))
+    rows = _rows(text)
+    if pink_cell is not None:
+        rows = _move_pink(rows, pink_cell)
+    side = max(len(rows), len(rows[0]))
+    box = start_box or own_box or _box_of_start_cells(rows)
+    _check_start_reaches_goal(rows, box)
+    return MazeMap(rows, box, time_limit or 100 * side // 8)
+
+
+def cell_of(value: float) -> int:
+    """The cell a coordinate lies in; halves go up."""
+    return int(np.floor(value + 0.5))
+
+
+def neighbours(cell: Cell) -> tuple[Cell, ...]:
+    """The four cells that share a side."""
+    x, y = cell
+    return (x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)
+
+
+def _unknown_map(name: str) -> str:
+    near = difflib.get_close_matches(name, _NAMED, n=1, cutoff=0.3)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return (
+        f"map must be one of {sorted(_NAMED)} or a drawing of several lines, got "
+        f"{name!r}.{hint}"
+    )
+
+
+def _rows(text: str) -> tuple[str, ...]:
+    rows = tuple("".join(line.split()) for line in text.splitlines() if line.strip())
+    strange = sorted(set("".join(rows)) - set(_FLAG_OF))
+    if strange:
+        raise ValueError(
+            f"A map is drawn with {' '.join(_FLAG_OF)}, got {' '.join(strange)}."
+        )
+    widths = {len(row) for row in rows}
+    if len(widths) != 1:
+        raise ValueError(
+            f"Every row of a map needs the same width, got {sorted(widths)}."
+        )
+    ring = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
+    if set(ring) != {"#"}:
+        raise ValueError("The outer ring of a map must be wall (#), so nobody leaves.")
+    if not any("G" in row for row in rows):
+        raise ValueError("The map has no goal: draw at least one G.")
+    return rows
+
+
+def _cells(rows: tuple[str, ...], letter: str) -> tuple[Cell, ...]:
+    return tuple(
+        (x, y)
+        for y, row in enumerate(reversed(rows))
+        for x, character in enumerate(row)
+        if character == letter
+    )
+
+
+def _move_pink(rows: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
+    x, y = cell
+    line = len(rows) - 1 - y
+    inside = 0 <= x < len(rows[0]) and 0 <= line < len(rows)
+    found = rows[line][x] if inside else "outside the map"
+    if found not in (".", "s", "P"):
+        raise ValueError(
+            f"pink_cell must be a free cell (x, y) of the map, got {cell}, which is "
+            f"{found}. On the 8x8 map (6, 3), (6, 4) and (6, 5) cut the long path."
+        )
+    cleared = [row.replace("P", ".") for row in rows]
+    cleared[line] = cleared[line][:x] + "P" + cleared[line][x + 1 :]
+    return tuple(cleared)
+
+
+def _box_of_start_cells(rows: tuple[str, ...]) -> Box:
+    cells = _cells(rows, "s")
+    if not cells:
+        raise ValueError("The map has no start: draw s cells, or give start_box.")
+    (x_low, y_low), (x_high, y_high) = np.min(cells, 0), np.max(cells, 0)
+    if len(cells) != (x_high - x_low + 1) * (y_high - y_low + 1):
+        raise ValueError(
+            f"The s cells must fill one rectangle, got {len(cells)} cells between "
+            f"({x_low}, {y_low}) and ({x_high}, {y_high})."
+        )
+    return (
+        float(x_low - 0.4),
+        float(y_low - 0.4),
+        float(x_high + 0.4),
+        float(y_high + 0.4),
+    )
+
+
+def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
+    x_low, y_low, x_high, y_high = box
+    if not (x_low <= x_high and y_low <= y_high):
+        raise ValueError(f"start_box is (x_low, y_low, x_high, y_high), got {box}.")
+    walls = set(_cells(rows, "#"))
+    reached = _reach(rows, walls)
+    for x in range(cell_of(x_low), cell_of(x_high) + 1):
+        for y in range(cell_of(y_low), cell_of(y_high) + 1):
+            if not (0 <= x < len(rows[0]) and 0 <= y < len(rows)) or (x, y) in walls:
+                raise ValueError(
+                    f"start_box {box} touches cell ({x}, {y}), which is a wall or "
+                    "outside the map; an episode must start in a free cell."
+                )
+            if (x, y) not in reached:
+                raise ValueError(
+                    f"The goal cannot be reached from the start cell ({x}, {y}): "
+                    "open a way through the walls."
+                )
+
+
+def _reach(rows: tuple[str, ...], walls: set[Cell]) -> set[Cell]:
+    # Sides only: a diagonal squeeze between two walls depends on luck.
+    reached = set(_cells(rows, "G"))
+    queue = deque(reached)
+    while queue:
+        for cell in neighbours(queue.popleft()):
+            if cell not in walls and cell not in reached:
+                reached.add(cell)
+                queue.append(cell)
+    return reached
