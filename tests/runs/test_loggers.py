@@ -237,14 +237,14 @@ def test_mlflow_continues_its_run_on_resume(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     for _ in range(2):
         (tracker,) = open_trackers(["mlflow"], tmp_path, {"a": {"b": 1}, "c": 2})
-        tracker.log(5, {"reward": np.float32(2)})
+        tracker.log(5, {"cost/risk[0]": np.float32(2)})
         tracker.close()
     assert calls == [
         ("start", None, False),
         {"a.b": 1, "c": 2},
-        (5, {"reward": 2.0}),
+        (5, {"cost/risk_0_": 2.0}),
         "end",
         ("start", "abc", True),
-        (5, {"reward": 2.0}),
+        (5, {"cost/risk_0_": 2.0}),
         "end",
     ]

@@ -47,11 +47,12 @@ def test_plain_lines_come_every_few_seconds_and_at_the_end():
     assert shown == [1, 14, 27, 40, 53, 66, 79, 92, 100]
 
 
-def test_a_long_line_is_not_wrapped():
+def test_a_long_line_is_neither_wrapped_nor_coloured():
     progress, clock, stream = make()
     clock.now += 1
-    progress.update(1, {f"a rather long name {i}": i for i in range(20)})
-    assert len(stream.getvalue().splitlines()) == 1
+    progress.update(1, {f"a rather [long] :name: {i}": i for i in range(20)})
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("a rather [long] :name: 19 19")
 
 
 def test_quiet_says_nothing():

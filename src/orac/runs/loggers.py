@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import logging
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -245,7 +246,9 @@ class MLflow:
             self._mlflow.log_params(_flat(config))
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        self._mlflow.log_metrics({k: float(v) for k, v in metrics.items()}, step=step)
+        # Names with other characters are refused by the server, brackets for one.
+        named = {re.sub(r"[^\w\-. :/]", "_", k): float(v) for k, v in metrics.items()}
+        self._mlflow.log_metrics(named, step=step)
 
     def close(self) -> None:
         self._mlflow.end_run()

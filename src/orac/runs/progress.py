@@ -67,7 +67,8 @@ class Progress:
     def _show(self, is_bar: bool) -> None:
         self._shown_step = self._step
         if not is_bar:
-            self._console.print(self.line(), soft_wrap=True, highlight=False)
+            # Plain text: brackets in a name are no mark-up, colons no emoji.
+            self._console.print(Text(self.line()), soft_wrap=True)
             return
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
@@ -104,7 +105,7 @@ class Progress:
         share = self._step / max(1, self.total_steps)
         grid = Table.grid(padding=(0, 2))
         grid.add_row(
-            ProgressBar(total=1.0, completed=share, width=24),
+            ProgressBar(total=1.0, completed=share, width=20),
             f"{share:4.0%}",
             f"{self._step:,}/{self.total_steps:,}",
             self._speed(),
