@@ -66,6 +66,7 @@ class Step(NamedTuple):
         return self.terminated | self.truncated
 
 
+@runtime_checkable
 class Environment(Protocol):
     """One environment; `action` is in the environment's own box."""
 
