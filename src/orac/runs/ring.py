@@ -123,21 +123,24 @@ def _row_bytes(storage: PyTree) -> int:
 def read_rows(storage: PyTree, first: int, last: int) -> PyTree:
     """Rows first..last-1 as NumPy arrays; only they leave the device."""
     count, capacity = last - first, capacity_of(storage)
+    leaves, structure = jax.tree.flatten(storage)
+    on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
     # Compiled for powers of two only: a run that saves at odd moments compiles a few
     # programs, not one for every number of rows.
     padded = min(1 << (count - 1).bit_length(), capacity)
-
-    def read(leaf: Any) -> np.ndarray:
-        if isinstance(leaf, np.ndarray):
-            return leaf.take(np.arange(first, last) % capacity, axis=0)
-        return np.asarray(_take_rows(leaf, first % capacity, padded))[:count]
-
-    return jax.tree.map(read, storage)
+    taken = iter(_take_rows(on_device, first % capacity, padded) if on_device else [])
+    rows = [
+        leaf.take(np.arange(first, last) % capacity, axis=0)
+        if isinstance(leaf, np.ndarray)
+        else np.asarray(next(taken))[:count]
+        for leaf in leaves
+    ]
+    return structure.unflatten(rows)
 
 
 @partial(jax.jit, static_argnames="count")
-def _take_rows(leaf: jax.Array, start: Any, count: int) -> jax.Array:
-    return leaf[(start + jnp.arange(count)) % leaf.shape[0]]
+def _take_rows(leaves: list[jax.Array], start: Any, count: int) -> list[jax.Array]:
+    return [leaf[(start + jnp.arange(count)) % leaf.shape[0]] for leaf in leaves]
 
 
 def load_ring(directory: Path, template: RingType, saved: SavedRing) -> RingType:
