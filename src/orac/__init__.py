@@ -1,3 +1,72 @@
-"""Risk-averse constrained reinforcement learning."""
+"""Risk-averse constrained reinforcement learning.
+
+`import orac` is cheap: names are imported when they are first used, so that an exported
+policy runs where neither JAX nor Gymnasium is installed.
+"""
+
+import importlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ORAC": "orac.api",
+    "WCSAC": "orac.api",
+    "SACLagrangian": "orac.api",
+    "SAC": "orac.api",
+    "Agent": "orac.api",
+    "Evaluation": "orac.api",
+    "make_agent": "orac.api",
+    "load": "orac.api",
+    "resume": "orac.api",
+    "Config": "orac.config",
+    "Constraint": "orac.config",
+    "RiskMeasure": "orac.risk",
+    "preset": "orac.presets",
+}
+
+if TYPE_CHECKING:
+    from orac.api import (
+        ORAC,
+        SAC,
+        WCSAC,
+        Agent,
+        Evaluation,
+        SACLagrangian,
+        load,
+        make_agent,
+        resume,
+    )
+    from orac.config import Config, Constraint
+    from orac.presets import preset
+    from orac.risk import RiskMeasure
+
+__all__ = [
+    "ORAC",
+    "SAC",
+    "WCSAC",
+    "Agent",
+    "Config",
+    "Constraint",
+    "Evaluation",
+    "RiskMeasure",
+    "SACLagrangian",
+    "load",
+    "make_agent",
+    "preset",
+    "resume",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    with suppress(ModuleNotFoundError):
+        return importlib.import_module(f"orac.{name}")
+    raise AttributeError(f"module 'orac' has no attribute {name!r}")
+
+
+# Gymnasium learns our environments' names with the import, where it is installed.
+with suppress(ModuleNotFoundError):
+    import orac.envs  # noqa: F401

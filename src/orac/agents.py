@@ -35,6 +35,11 @@ class Learned(NamedTuple):
     opt_state: optax.OptState
 
 
+def learned(params: Any, optimizer: optax.GradientTransformation) -> Learned:
+    """Parameters with a fresh optimiser."""
+    return Learned(params, optimizer.init(params))
+
+
 class Multiplier(NamedTuple):
     """The Lagrange multipliers, and what Adam or the PID controller remembers."""
 
@@ -47,7 +52,7 @@ class Multiplier(NamedTuple):
 class ObservationStats(NamedTuple):
     """Running mean and summed squared deviation of every observation seen."""
 
-    count: Float[Array, ""]
+    seen: Float[Array, ""]
     mean: Float[Array, " observation"]
     deviation: Float[Array, " observation"]
 
@@ -102,7 +107,7 @@ def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentSta
     """Fresh networks; targets start as copies of the critics they follow."""
     actor_key, reward_key, cost_key = jax.random.split(key, 3)
     optimizers = make_optimizers(config)
-    num_constraints = problem.num_constraints
+    count = problem.num_constraints
     actor = networks.init_actor(
         actor_key,
         valuation.input_size(problem, config),
@@ -112,26 +117,24 @@ def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentSta
     )
     reward = valuation.init_reward_critics(reward_key, problem, config)
     cost = valuation.init_cost_critics(cost_key, problem, config)
-    log_temperature = jnp.log(jnp.float32(config.initial_temperature))
-    multiplier = jnp.full(num_constraints, config.multiplier.initial, jnp.float32)
-    pivot = jnp.zeros(num_constraints)
+    multiplier = jnp.full(count, config.multiplier.initial, jnp.float32)
     size = problem.observation_size
     return AgentState(
-        actor=Learned(actor, optimizers.actor.init(actor)),
-        reward_critics=Learned(reward, optimizers.reward_critics.init(reward)),
-        cost_critics=Learned(cost, optimizers.cost_critics.init(cost)),
+        actor=learned(actor, optimizers.actor),
+        reward_critics=learned(reward, optimizers.reward_critics),
+        cost_critics=learned(cost, optimizers.cost_critics),
         target_reward_critics=jax.tree.map(jnp.copy, reward),
         target_cost_critics=jax.tree.map(jnp.copy, cost),
-        log_temperature=Learned(
-            log_temperature, optimizers.temperature.init(log_temperature)
+        log_temperature=learned(
+            jnp.log(jnp.float32(config.initial_temperature)), optimizers.temperature
         ),
         multiplier=Multiplier(
             multiplier,
             optimizers.multiplier.init(multiplier),
             integral=jnp.copy(multiplier),
-            previous_error=jnp.zeros(num_constraints),
+            previous_error=jnp.zeros(count),
         ),
-        pivot=Learned(pivot, optimizers.pivot.init(pivot)),
+        pivot=learned(jnp.zeros(count), optimizers.pivot),
         observation_stats=ObservationStats(
             jnp.float32(0), jnp.zeros(size), jnp.zeros(size)
         ),
@@ -145,13 +148,13 @@ def observe(
     """Take observations into the running statistics (Chan's pairwise update)."""
     stats = state.observation_stats
     new = observation.shape[0]
-    count = stats.count + new
+    count = stats.seen + new
     step = observation.mean(axis=0) - stats.mean
     deviation = jnp.square(observation - observation.mean(axis=0)).sum(axis=0)
     merged = ObservationStats(
         count,
         stats.mean + step * new / count,
-        stats.deviation + deviation + step**2 * stats.count * new / count,
+        stats.deviation + deviation + step**2 * stats.seen * new / count,
     )
     return state._replace(observation_stats=merged)
 
@@ -162,7 +165,7 @@ def scale_observation(
     """Observations as the networks see them."""
     if not config.normalize_observations:
         return observation
-    variance = stats.deviation / jnp.maximum(stats.count, 1)
+    variance = stats.deviation / jnp.maximum(stats.seen, 1)
     # Numerics: a constant feature has no spread; it is left at 0, not blown up.
     scaled = (observation - stats.mean) * jax.lax.rsqrt(variance + 1e-6)
     return jnp.clip(scaled, -10, 10)
@@ -208,18 +211,37 @@ def act(
     return action, metrics
 
 
+def evaluation_policy(
+    state: AgentState,
+    observation: Float[Array, "batch observation"],
+    config: AgentConfig,
+) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
+    """Mean and deviation of the actor, never shifted; in the dual form at the mean pivot."""
+    observation = scale_observation(state.observation_stats, observation, config)
+    pivot = pivots.mean_pivot(state.pivot.params)
+    context = Context.start(observation.shape[0], pivot)
+    inputs = valuation.condition(observation, context, config)
+    return networks.apply_actor(state.actor.params, inputs)
+
+
 def mean_action(
     state: AgentState,
     observation: Float[Array, "batch observation"],
     config: AgentConfig,
 ) -> Float[Array, "batch action"]:
-    """The actor's mean action, as evaluations use it; in the dual form at the mean pivot."""
-    observation = scale_observation(state.observation_stats, observation, config)
-    pivot = pivots.mean_pivot(state.pivot.params)
-    context = Context.start(observation.shape[0], pivot)
-    inputs = valuation.condition(observation, context, config)
-    mean, _ = networks.apply_actor(state.actor.params, inputs)
-    return jnp.tanh(mean)
+    """The actor's mean action, as evaluations use it."""
+    return jnp.tanh(evaluation_policy(state, observation, config)[0])
+
+
+def sampled_action(
+    key: Key[Array, ""],
+    state: AgentState,
+    observation: Float[Array, "batch observation"],
+    config: AgentConfig,
+) -> Float[Array, "batch action"]:
+    """A draw from the actor, for evaluations of the stochastic policy."""
+    mean, std = evaluation_policy(state, observation, config)
+    return networks.sample_action(key, mean, std)[0]
 
 
 def update(
@@ -231,7 +253,6 @@ def update(
 ) -> tuple[AgentState, Metrics]:
     """One gradient step of everything: critics, actor, temperature, multipliers, targets."""
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
-    optimizers = make_optimizers(config)
     pivot = pivots.sample(
         pivot_key, state.pivot.params, config.pivot.std, batch.reward.shape[0]
     )
@@ -477,7 +498,7 @@ def update_multiplier(
     updates, opt_state = make_optimizers(config).multiplier.update(
         -violation, multiplier.opt_state
     )
-    value = jnp.clip(optax.apply_updates(multiplier.value, updates), 0, cap)
+    value = jnp.clip(multiplier.value + jnp.asarray(updates), 0, cap)
     return Multiplier(value, opt_state, multiplier.integral, multiplier.previous_error)
 
 

@@ -1,3 +1,5 @@
+# pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 """What critics are asked and taught: fractions, targets, and the losses.
 
 Shapes are (constraint, ensemble, batch, quantile) from left to right. Entropy is in the

@@ -1,3 +1,5 @@
+# pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 """Optimistic exploration, the paper's contribution: shift the policy's mean uphill.
 
 At each environment step the mean of the actor moves, within a set distance, along the

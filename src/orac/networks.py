@@ -79,7 +79,7 @@ def centred(layer: Layer) -> tuple[Array, Array]:
 
 def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
     """The rest of the layer norm, for rows made with `centred` weights."""
-    if layer.scale is None:
+    if layer.scale is None or layer.offset is None:
         return rows
     variance = jnp.square(rows).mean(axis=-1, keepdims=True)
     return rows * jax.lax.rsqrt(variance + 1e-5) * layer.scale + layer.offset

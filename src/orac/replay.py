@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from orac.types import Transition
 
@@ -39,19 +39,33 @@ def init(capacity: int, example: Transition) -> ReplayState:
     return ReplayState(storage, jnp.int32(0))
 
 
-def add(state: ReplayState, rows: Transition) -> ReplayState:
-    """Insert a batch of rows after the last one, over the oldest when full."""
+def add(
+    state: ReplayState, rows: Transition, valid: Bool[Array, " batch"] | None = None
+) -> ReplayState:
+    """Insert a batch of rows after the last one, over the oldest when full.
+
+    Rows that are not `valid` are left out: some vector environments spend a call on
+    resetting, which is no transition.
+    """
     count = rows.reward.shape[0]
     if count > state.capacity:
         raise ValueError(
             f"cannot add {count} rows at once to a replay of {state.capacity}. "
             "Use fewer environments or a larger buffer_size."
         )
-    index = (state.inserted + jnp.arange(count)) % state.capacity
+    if valid is None:
+        index = (state.inserted + jnp.arange(count)) % state.capacity
+        inserted = state.inserted + count
+    else:
+        places = jnp.cumsum(valid) - 1
+        index = (state.inserted + places) % state.capacity
+        # An index past the end is dropped by the scatter below.
+        index = jnp.where(valid, index, state.capacity)
+        inserted = state.inserted + valid.sum(dtype=jnp.int32)
     storage = jax.tree.map(
-        lambda ring, new: ring.at[index].set(new), state.storage, rows
+        lambda ring, new: ring.at[index].set(new, mode="drop"), state.storage, rows
     )
-    return ReplayState(storage, state.inserted + count)
+    return ReplayState(storage, inserted)
 
 
 def sample(key: Key[Array, ""], state: ReplayState, batch_size: int) -> Transition:

@@ -1,3 +1,5 @@
+# pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 """Quantiles and weights to one number: every risk measure of the library.
 
 A risk measure is a distortion: an increasing map of levels D with D(0) = 0 and

@@ -1,0 +1,387 @@
+"""Three lines of Python: make an agent, let it learn, look at what it does.
+
+    agent = orac.ORAC("orac/GuardedMaze-v0", cost_limit=5.0, tail=0.05, seed=0)
+    agent.learn(total_timesteps=300_000)
+    print(agent.evaluate(episodes=100))
+
+A thin shell: it turns words into a config, an environment into a runner, and hands both
+to the loop. Names follow Stable-Baselines3 where it has them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from orac import config_text, envs, presets, saving
+from orac.agents import mean_action, sampled_action
+from orac.config import Config, Constraint
+from orac.envs.checks import check_environment
+from orac.envs.host import make_host
+from orac.envs.hosting.costs import CostFn
+from orac.envs.protocol import EnvSpec, to_box
+from orac.evaluation import Episodes, summarise
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.directory import RunDirectory, read_config
+from orac.runs.progress import Progress
+from orac.training.loop import Callback, Counters, run_loop
+from orac.training.records import NoRecords, Records, RunRecords
+from orac.training.runners import DeviceRunner, HostRunner, Runner
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation's numbers by name (`evaluation["cost/cvar_0.05"]`), and its episodes."""
+
+    summary: dict[str, float]
+    episodes: Episodes
+
+    def __getitem__(self, name: str) -> float:
+        return self.summary[name]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.summary))
+        return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
+
+
+class Agent:
+    """An agent in its environment. Make one with `orac.ORAC` and its siblings."""
+
+    def __init__(
+        self,
+        env: Any,
+        config: Config,
+        *,
+        cost_fn: CostFn | None = None,
+        host_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = config
+        self._env, self._cost_fn = env, cost_fn
+        self._host_options = dict(host_options or {})
+        self.runner = make_runner(env, config, cost_fn, self._host_options)
+        self._counters = Counters()
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.runner.spec
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken so far."""
+        return int(self.runner.state.rounds) * self.config.training.num_envs
+
+    def learn(
+        self,
+        total_timesteps: int | None = None,
+        callback: Callback | None = None,
+        progress_bar: bool = True,
+        out: str | Path | None = None,
+        name: str = "default",
+        trackers: Sequence[str] = ("tensorboard",),
+    ) -> Self:
+        """Train until `total_timesteps` environment steps were taken in all.
+
+        With `out` everything is kept in a run directory below it, and `orac.resume` goes
+        on from there after any stop. A callback gets an `Event` at each log row and each
+        evaluation; the run stops when it returns False.
+        """
+        if total_timesteps is not None:
+            self._set_total(total_timesteps)
+        records: Records = NoRecords()
+        if out is not None:
+            if self.num_timesteps:
+                raise ValueError(
+                    "out must be given at the first call of learn, got it after "
+                    f"{self.num_timesteps:,} steps, whose records would be missing. "
+                    "Make a new agent, or save this one with save()."
+                )
+            run = RunDirectory.create(
+                out,
+                self.config.env.id,
+                self.config.algo,
+                self.config.seed,
+                config_text.to_dict(self.config),
+                name,
+            )
+            records = RunRecords(run, self.runner, trackers)
+        self._train(records, callback, progress_bar)
+        return self
+
+    def _set_total(self, total_timesteps: int) -> None:
+        training = replace(self.config.training, total_steps=total_timesteps)
+        self.config = replace(self.config, training=training)
+        self.runner.configure(self.config)
+
+    def _train(
+        self, records: Records, callback: Callback | None, progress_bar: bool
+    ) -> None:
+        total = self.config.training.total_steps
+        try:
+            with Progress(total, self.num_timesteps, quiet=not progress_bar) as bar:
+                run_loop(
+                    self.runner,
+                    records,
+                    self._counters,
+                    callback=callback,
+                    agent=self,
+                    progress=bar,
+                )
+        finally:
+            records.close()
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        deterministic: bool = True,
+        seed: int | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """The action for one observation or a batch of them, in the environment's box.
+
+        `state` is for symmetry with Stable-Baselines3: policies here have none. Without
+        `deterministic` the action is drawn with `seed`.
+        """
+        rows = np.asarray(observation, np.float32)
+        size = self.spec.observation_size
+        if rows.shape not in ((size,), (len(rows) if rows.ndim else 0, size)):
+            raise ValueError(
+                f"observation must have shape ({size},) or (batch, {size}), got "
+                f"{rows.shape}. Flatten it as the environment's space says."
+            )
+        batch = jnp.asarray(rows.reshape(-1, size))
+        agent = self.runner.state.agent
+        if deterministic:
+            action = mean_action(agent, batch, self.config.agent)
+        else:
+            key = jax.random.key(np.random.randint(2**31) if seed is None else seed)
+            action = sampled_action(key, agent, batch, self.config.agent)
+        action = np.asarray(to_box(self.spec, action))
+        return (action[0] if rows.ndim == 1 else action), state
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        deterministic: bool = True,
+        tails: Sequence[float] = (),
+    ) -> Evaluation:
+        """Whole episodes of the present policy, and what they say about its risk."""
+        rolled = self.runner.evaluate(episodes, deterministic)
+        summary = summarise(
+            rolled, self.config.constraints, self.spec.cost_names, tails
+        )
+        return Evaluation(summary, rolled)
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent (not its replay) to one file; `orac.load` reads it back."""
+        saving.save(path, self.config, self.spec, self.runner.state.agent)
+
+    def export(self, path: str | Path) -> None:
+        """Write the policy for deployment: `orac.policy.load` runs it with NumPy alone."""
+        saving.export(path, self.config, self.spec, self.runner.state.agent)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.runner.close()
+
+
+def make_runner(
+    env: Any,
+    config: Config,
+    cost_fn: CostFn | None = None,
+    host_options: Mapping[str, Any] | None = None,
+) -> Runner:
+    """The loop that fits the environment: compiled for JAX, else on the host."""
+    params = dict(config.env.params)
+    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
+        return DeviceRunner(envs.make(env, **params), config)
+    if isinstance(getattr(env, "spec", None), EnvSpec):
+        if cost_fn is not None:
+            raise ValueError(
+                "cost_fn must be None for a JAX environment, which reports its own cost."
+            )
+        return DeviceRunner(env, config)
+    return make_host_runner(env, config, cost_fn, host_options or {}, params)
+
+
+def make_host_runner(
+    env: Any,
+    config: Config,
+    cost_fn: CostFn | None,
+    host_options: Mapping[str, Any],
+    params: Mapping[str, Any],
+) -> HostRunner:
+    names = tuple(c.name for c in config.constraints) or None
+    options: dict[str, Any] = {
+        "cost_fn": cost_fn,
+        "cost_names": names,
+        "episode_length": config.env.episode_length,
+        "env_kwargs": params or None,
+        **host_options,
+    }
+    if names and len(names) > 1 and cost_fn is None:
+        options.setdefault("cost_keys", names)
+    host = make_host(env, config.training.num_envs, **options)
+    check_environment(host, seed=config.seed)
+    # An object cannot be made twice: it serves for both, and is reset in between.
+    shared = not (isinstance(env, str) or callable(env))
+    evaluation_env = host if shared else make_host(env, 1, **options)
+    return HostRunner(host, evaluation_env, config)
+
+
+def make_agent(
+    algo: str,
+    env: Any,
+    *,
+    cost_limit: float | None = None,
+    tail: float | None = None,
+    seed: int = 0,
+    constraints: Sequence[Constraint] | None = None,
+    cost_fn: CostFn | None = None,
+    num_envs: int | None = None,
+    episode_length: int | None = None,
+    env_params: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: Config | None = None,
+    **host_options: Any,
+) -> Agent:
+    """An agent from a preset and the words that differ from it.
+
+    `env` is an id, an environment, a factory or a JAX environment. `settings` are config
+    fields by dotted name, `{"agent.kappa": 0.5}`. Several constraints are given as
+    `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
+    go to `envs.host.make_host` (`cost_bound`, `cost_keys`, `metric_names`, ...).
+    """
+    if config is None:
+        name = env if isinstance(env, str) else name_of(env)
+        config = presets.preset(algo, name)
+    config = replace(config, seed=seed)
+    if env_params:
+        merged = {**dict(config.env.params), **env_params}
+        config = replace(config, env=replace(config.env, params=tuple(merged.items())))
+    if episode_length is not None:
+        config = replace(config, env=replace(config.env, episode_length=episode_length))
+    if num_envs is not None:
+        config = replace(config, training=replace(config.training, num_envs=num_envs))
+    config = replace(
+        config,
+        constraints=_constraints(config, constraints, cost_limit, tail),
+    )
+    if settings:
+        data = config_text.to_dict(config)
+        for dotted, value in settings.items():
+            config_text.assign(data, dotted, value)
+        config = config_text.from_dict(data)
+    return Agent(env, config, cost_fn=cost_fn, host_options=host_options)
+
+
+def _constraints(
+    config: Config,
+    constraints: Sequence[Constraint] | None,
+    cost_limit: float | None,
+    tail: float | None,
+) -> tuple[Constraint, ...]:
+    if constraints is not None:
+        if cost_limit is not None or tail is not None:
+            raise ValueError(
+                "give either constraints or cost_limit and tail, got both. "
+                "A constraint has its own limit and tail."
+            )
+        return tuple(constraints)
+    if not config.constraints:
+        return ()
+    first = config.constraints[0]
+    if cost_limit is not None:
+        first = replace(first, limit=float(cost_limit))
+    if tail is not None:
+        first = replace(first, tail=float(tail))
+    return (first, *config.constraints[1:])
+
+
+def name_of(env: Any) -> str:
+    """A name for the run directory of an environment that is no id."""
+    spec = getattr(env, "spec", None)
+    for attribute in ("id", "name"):
+        if isinstance(getattr(spec, attribute, None), str):
+            return getattr(spec, attribute)
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def ORAC(env: Any, **options: Any) -> Agent:
+    """Optimistic Risk-averse Actor-Critic. Options are those of `make_agent`."""
+    return make_agent("orac", env, **options)
+
+
+def WCSAC(env: Any, **options: Any) -> Agent:
+    """Worst-Case SAC: the same without optimism. Options are those of `make_agent`."""
+    return make_agent("wcsac", env, **options)
+
+
+def SACLagrangian(env: Any, **options: Any) -> Agent:
+    """SAC with mean cost under the limit. Options are those of `make_agent`."""
+    return make_agent("sac-lag", env, **options)
+
+
+def SAC(env: Any, **options: Any) -> Agent:
+    """Plain SAC, no constraint. Options are those of `make_agent`."""
+    return make_agent("sac", env, **options)
+
+
+def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
+    """An agent from a file of `Agent.save`, or from a run directory's last checkpoint."""
+    path = Path(path)
+    if path.is_dir():
+        return _load_run(path, env, **options)
+    config, state = saving.load(path)
+    agent = Agent(env if env is not None else config.env.id, config, **options)
+    saving.check_fit(state, agent.runner.state.agent, path)
+    agent.runner.state = agent.runner.state._replace(agent=state)
+    return agent
+
+
+def _load_run(path: Path, env: Any, **options: Any) -> Agent:
+    config = config_text.from_dict(read_config(path))
+    agent = Agent(env if env is not None else config.env.id, config, **options)
+    template = agent.runner.state._replace(replay=())
+    loaded = Checkpoints(path / "checkpoints").load_latest(template)
+    if loaded is None:
+        raise ValueError(
+            f"{path} must hold a checkpoint to load an agent from, and has none yet. "
+            f"Go on with the run: orac resume {path}"
+        )
+    state = agent.runner.state._replace(
+        agent=loaded.state.agent, rounds=loaded.state.rounds
+    )
+    agent.runner.state = state
+    return agent
+
+
+def resume(
+    run_dir: str | Path,
+    env: Any = None,
+    *,
+    callback: Callback | None = None,
+    progress_bar: bool = True,
+    trackers: Sequence[str] = ("tensorboard",),
+    say: Any = print,
+    **options: Any,
+) -> Agent:
+    """Go on with a run from its newest good checkpoint, to the end of its config."""
+    run = RunDirectory.open(run_dir)
+    try:
+        config = config_text.from_dict(run.config())
+        for sentence in run.machine_differences():
+            say(sentence)
+        agent = Agent(env if env is not None else config.env.id, config, **options)
+        records = RunRecords(run, agent.runner, trackers)
+        _, told = records.restore(agent.runner, agent._counters)
+    except BaseException:
+        run.close()
+        raise
+    for sentence in told:
+        say(sentence)
+    agent._train(records, callback, progress_bar)
+    return agent

@@ -1,0 +1,220 @@
+"""Configs as text: YAML in and out, `--set a.b=c`, differences, and field sentences.
+
+Unknown keys are errors that name the nearest known one. Values are YAML, so `1e-3`,
+`null` and `[64, 64]` mean what they look like; nothing in a file is ever executed.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orac import config as config_module
+from orac.config import Config, unknown_name
+
+
+def to_dict(value: Any) -> Any:
+    """A config as plain lists and dicts, in the order of its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain = {
+            f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+        if isinstance(value, config_module.EnvConfig):
+            plain["params"] = {name: to_dict(v) for name, v in value.params}
+        return plain
+    if isinstance(value, tuple):
+        return [to_dict(item) for item in value]
+    return value
+
+
+def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
+    """The inverse of `to_dict`; fields left out keep their defaults."""
+    if not isinstance(data, dict):
+        raise ValueError(
+            f"{path or 'the config'} must be a mapping of names to values, got {data!r}."
+        )
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for name, value in data.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in fields:
+            raise unknown_name(f"a field of {path or 'the config'}", name, fields)
+        values[name] = _convert(value, hints[name], where)
+    return kind(**values)
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the type of its field, or an error that says what was expected."""
+    if where.endswith("env.params"):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be a mapping, got {value!r}.")
+        return tuple((str(k), _freeze(v)) for k, v in value.items())
+    if dataclasses.is_dataclass(hint):
+        return from_dict(value, typing.cast(type, hint), where)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        if value is None:
+            return None
+        return _convert(value, arguments[0], where)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{where} must be a list, got {value!r}.")
+        return tuple(
+            _convert(item, arguments[0], f"{where}[{i}]")
+            for i, item in enumerate(value)
+        )
+    return _convert_scalar(value, hint, where)
+
+
+def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
+    if hint is float and isinstance(value, str):
+        # YAML 1.1 reads 1e-3 as a string; a person means the number.
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if hint is int and isinstance(value, str) and value.replace("_", "").isdigit():
+        return int(value)
+    if hint in (int, float, str, bool) and (
+        not isinstance(value, hint) or (hint is not bool and isinstance(value, bool))
+    ):
+        words = {int: "a whole number", float: "a number", str: "text", bool: "a bool"}
+        raise ValueError(f"{where} must be {words[hint]}, got {value!r}.")
+    return value
+
+
+def _freeze(value: Any) -> Any:
+    """Lists as tuples, all the way down: a config is hashable."""
+    if isinstance(value, list):
+        return tuple(_freeze(item) for item in value)
+    return value
+
+
+def dump(config: Config) -> str:
+    """A config as YAML text."""
+    return yaml.safe_dump(to_dict(config), sort_keys=False, width=88)
+
+
+def parse(text: str, name: str = "the config") -> Config:
+    """A config from YAML text."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be YAML, but: {error}") from error
+    return from_dict(data)
+
+
+def load(path: Path | str) -> Config:
+    """Read a config from a YAML file."""
+    return parse(Path(path).read_text(), str(path))
+
+
+def override(config: Config, assignments: list[str]) -> Config:
+    """Apply `a.b=c` assignments, in order, through the same checks as a file."""
+    data = to_dict(config)
+    for text in assignments:
+        name, separator, raw = text.partition("=")
+        if not separator:
+            raise ValueError(
+                f"an assignment must look like agent.kappa=0.5, got {text!r}."
+            )
+        assign(data, name.strip(), yaml.safe_load(raw))
+    return from_dict(data)
+
+
+def assign(data: Any, dotted: str, value: Any) -> None:
+    """Set one field of a config in dict form; a name nobody knows is an error."""
+    *parents, last = dotted.split(".")
+    path = ""
+    for part in parents:
+        data = data[_key(data, part, path)]
+        path = f"{path}.{part}" if path else part
+    if path.endswith("env.params"):
+        data[last] = value
+    else:
+        data[_key(data, last, path)] = value
+
+
+def _key(data: Any, part: str, path: str) -> Any:
+    if isinstance(data, list):
+        if part.isdigit() and int(part) < len(data):
+            return int(part)
+        known = [str(i) for i in range(len(data))]
+        raise unknown_name(f"an entry of {path}", part, known)
+    if not isinstance(data, dict) or part not in data:
+        known = list(data) if isinstance(data, dict) else []
+        raise unknown_name(f"a field of {path or 'the config'}", part, known)
+    return part
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Dotted names to values."""
+    items: Any = None
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        items = enumerate(value)
+    if items is None:
+        return {path: value}
+    flat: dict[str, Any] = {}
+    for name, item in items:
+        flat |= flatten(item, f"{path}.{name}" if path else str(name))
+    return flat
+
+
+def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two configs differ: name to (config's value, base's value)."""
+    ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in {**theirs, **ours}
+        if ours.get(name) != theirs.get(name)
+    }
+
+
+def field_sentences() -> dict[str, str]:
+    """The sentence behind each field, by dotted name, read from the source of `config`."""
+    tree = ast.parse(inspect.getsource(config_module))
+    by_class: dict[str, dict[str, str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            by_class[node.name] = _sentences_of(node)
+
+    def collect(kind: type, path: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        hints = typing.get_type_hints(kind)
+        for f in dataclasses.fields(typing.cast(Any, kind)):
+            where = f"{path}.{f.name}" if path else f.name
+            hint = hints[f.name]
+            inner = typing.get_args(hint)
+            if dataclasses.is_dataclass(hint):
+                found |= collect(typing.cast(type, hint), where)
+            elif inner and dataclasses.is_dataclass(inner[0]):
+                found |= collect(typing.cast(type, inner[0]), f"{where}.0")
+            else:
+                found[where] = by_class[kind.__name__].get(f.name, "")
+        return found
+
+    return collect(Config, "")
+
+
+def _sentences_of(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for statement, following in zip(node.body, node.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            found[statement.target.id] = " ".join(str(following.value.value).split())
+    return found

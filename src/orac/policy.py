@@ -1,0 +1,59 @@
+"""Run an exported policy with NumPy alone: no JAX, no Gymnasium.
+
+    policy = orac.policy.load("policy.npz")
+    action = policy(observation)
+
+This file needs nothing else of the package and may be copied next to a robot.
+"""
+
+import numpy as np
+
+
+class Policy:
+    """A squashed Gaussian policy; calling it gives the mean action."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+        self.num_layers = int(arrays["num_layers"])
+
+    def __call__(self, observation, noise=None):
+        """The action for one observation or a batch, in the environment's own box.
+
+        `noise`, standard normal and shaped like the action, samples the policy instead.
+        """
+        arrays = self.arrays
+        rows = np.atleast_2d(np.asarray(observation, np.float32))
+        if "observation_mean" in arrays:
+            scaled = (rows - arrays["observation_mean"]) * arrays["observation_scale"]
+            rows = np.clip(scaled, -10, 10)
+        if "pivot" in arrays:
+            pivot = np.tile(arrays["pivot"], (len(rows), 1))
+            rows = np.concatenate([rows, pivot], axis=1)
+        for i in range(self.num_layers):
+            rows = self._layer(i, rows)
+            if i < self.num_layers - 1:
+                rows = np.maximum(rows, 0)
+        mean, raw = np.split(rows, 2, axis=1)
+        if noise is not None:
+            low, high = arrays["log_std_range"]
+            std = np.exp((high + low) / 2 + (high - low) / 2 * np.tanh(raw))
+            mean = mean + std * noise
+        low, high = arrays["action_low"], arrays["action_high"]
+        action = low + (np.tanh(mean) + 1) / 2 * (high - low)
+        return action[0] if np.ndim(observation) == 1 else action
+
+    def _layer(self, i, rows):
+        arrays = self.arrays
+        rows = rows @ arrays[f"layer{i}/weight"] + arrays[f"layer{i}/bias"]
+        if f"layer{i}/scale" in arrays:
+            centred = rows - rows.mean(axis=1, keepdims=True)
+            spread = np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+            rows = centred / spread * arrays[f"layer{i}/scale"]
+            rows = rows + arrays[f"layer{i}/offset"]
+        return rows
+
+
+def load(path):
+    """Read a policy that `Agent.export` wrote; nothing in the file is executed."""
+    with np.load(path, allow_pickle=False) as file:
+        return Policy({name: file[name] for name in file.files})

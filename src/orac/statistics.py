@@ -1,0 +1,176 @@
+"""Honest uncertainty between seeds: a training run is one sample, its episodes are not.
+
+Intervals for means, differences and shares. Which interval is used where was decided by
+measured coverage: `docs/statistics.md` has the table. One run has no interval, and says
+so. Pure NumPy and SciPy in float64; knows nothing of agents or files. The aggregates
+over several tasks live in `aggregates`, bounds within one seed in `certificates`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+ONE_RUN = "one run gives no interval"
+_RESAMPLES = 5_000
+_WIDEST = 1.5
+"""Most that skew may widen one side of Student's interval; see `mean_band`."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval; without one both bounds are None."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    level: float
+    method: str
+    n: int
+    """Independent samples behind it: runs, or episodes for a share of episodes."""
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.estimate:.4g} (n = {self.n}: {self.method})"
+        bounds = f"[{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.estimate:.4g} {bounds} ({100 * self.level:g} %, n = {self.n})"
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """An interval at each point of a curve; pointwise, not for the curve as a whole."""
+
+    estimate: np.ndarray
+    low: np.ndarray | None
+    high: np.ndarray | None
+    level: float
+    method: str
+    n: int
+
+
+def check_level(level: float) -> None:
+    """Refuse a confidence level that is not a fraction strictly between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(
+            f"level must be strictly between 0 and 1, got {level}. "
+            "It is a fraction: 0.95 for 95 % confidence."
+        )
+
+
+def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """Mean over runs, with `mean_band`'s interval."""
+    band = mean_band(finite_values(values, 1)[:, None], level)
+    low = None if band.low is None else float(band.low[0])
+    high = None if band.high is None else float(band.high[0])
+    return Interval(float(band.estimate[0]), low, high, level, band.method, band.n)
+
+
+def mean_band(values: ArrayLike, level: float = 0.95) -> Band:
+    """Mean over runs at each point of (run, point), Student's interval widened by skew.
+
+    Each side is Student's t times the studentised bootstrap's quantile over t's own,
+    clipped to [1, 1.5]: normal data keep Student, skewed data get the longer side that
+    they need. Fewer than 4 runs, or more than 200, have Student's interval as it is.
+    """
+    check_level(level)
+    values = finite_values(values, 2)
+    n, mean = len(values), values.mean(axis=0)
+    if n == 1:
+        return Band(mean, None, None, level, ONE_RUN, n)
+    quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
+    half = quantile * values.std(axis=0, ddof=1) / math.sqrt(n)
+    if not 4 <= n <= 200:
+        return Band(mean, mean - half, mean + half, level, "Student t", n)
+    below, above = _skew_widening(values - mean, quantile, level)
+    method = "Student t, widened by skew"
+    return Band(mean, mean - below * half, mean + above * half, level, method, n)
+
+
+def _skew_widening(
+    centred: np.ndarray, quantile: float, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """How much longer than Student's each side must be, by the studentised bootstrap.
+
+    Efron and Tibshirani (1993), section 12.5. The upper quantile of the resampled t
+    says how far the interval reaches down, and the other way round.
+    """
+    n = len(centred)
+    random = np.random.default_rng(0)
+    shares = random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
+    shift = shares @ centred
+    variance = shares @ centred**2 - shift**2
+    # Numerics: a resample of one run alone has no spread; equal runs have no shift.
+    student = shift / np.sqrt(np.maximum(variance / (n - 1), np.finfo(float).tiny))
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    low, high = np.quantile(student, tails, axis=0)
+    return np.clip(high / quantile, 1, _WIDEST), np.clip(-low / quantile, 1, _WIDEST)
+
+
+def difference_interval(
+    ours: ArrayLike, theirs: ArrayLike, level: float = 0.95
+) -> Interval:
+    """Mean of our runs minus mean of theirs, with Welch's t interval (Welch, 1947).
+
+    `n` is the smaller number of runs. Runs are not paired: sharing a seed does not make
+    two different agents alike.
+    """
+    check_level(level)
+    first, second = finite_values(ours, 1), finite_values(theirs, 1)
+    estimate = float(first.mean() - second.mean())
+    n = min(len(first), len(second))
+    if n == 1:
+        return Interval(estimate, None, None, level, ONE_RUN, n)
+    parts = np.array([part.var(ddof=1) / len(part) for part in (first, second)])
+    freedom = np.array([len(first) - 1, len(second) - 1])
+    # Numerics: two sets of equal runs have no variance, and any degrees will do.
+    spread = max(float((parts**2 / freedom).sum()), np.finfo(float).tiny)
+    degrees = max(float(parts.sum() ** 2 / spread), 1.0)
+    half = float(special.stdtrit(degrees, (1 + level) / 2) * math.sqrt(parts.sum()))
+    return Interval(estimate, estimate - half, estimate + half, level, "Welch t", n)
+
+
+def share_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+    """Share of successes with the exact interval of Clopper and Pearson (1934).
+
+    It never covers less than `level`, whatever the true share and n.
+    """
+    check_level(level)
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(
+            "a share needs 0 <= successes <= n and n of at least 1, "
+            f"got {successes} of {n}."
+        )
+    low, high = clopper_pearson(np.asarray(float(successes)), n, level)
+    estimate = successes / n
+    return Interval(estimate, float(low), float(high), level, "Clopper-Pearson", n)
+
+
+def clopper_pearson(
+    successes: np.ndarray, n: int, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both limits of `share_interval`, for many numbers of successes at once."""
+    tail = (1 - level) / 2
+    # The beta distribution degenerates where nothing, or everything, succeeded.
+    low = special.betaincinv(np.maximum(successes, 0.5), n - successes + 1, tail)
+    high = special.betainccinv(successes + 1, np.maximum(n - successes, 0.5), tail)
+    return np.where(successes == 0, 0.0, low), np.where(successes == n, 1.0, high)
+
+
+def finite_values(values: ArrayLike, axes: int) -> np.ndarray:
+    """`values` in float64 with that many axes, or a clear refusal."""
+    array = np.asarray(values, np.float64)
+    if axes == 2 and array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != axes or array.size == 0:
+        shape = "one value per run" if axes == 1 else "values as (run,) or (run, task)"
+        raise ValueError(f"expected {shape}, got an array of shape {array.shape}.")
+    broken = np.unique(np.argwhere(~np.isfinite(array))[:, 0])
+    if broken.size:
+        raise ValueError(
+            "every value must be a finite number, got NaN or infinity in runs "
+            f"{', '.join(map(str, broken))} (counted from 0). A failed run has no "
+            "result: leave it out, and say how many failed."
+        )
+    return array

@@ -1,0 +1,1 @@
+"""The loops: one compiled scan for JAX environments, a host loop for all others."""

@@ -1,0 +1,147 @@
+"""Algorithm 1 for JAX environments: acting, stepping, replay and updates in one scan.
+
+The loop never leaves the device between two log rows. Every round draws its randomness
+from the run's key and the number of the round, so that a resumed run draws the same.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key
+
+from orac import agents, replay
+from orac.config import Config
+from orac.envs.protocol import Environment, reset_batch, step_batch, to_box
+from orac.training.state import (
+    RoundReport,
+    TrainState,
+    add_to_totals,
+    init_train_state,
+    learn,
+    next_context,
+    problem_of,
+    shift_radius_at,
+    transition_of,
+)
+from orac.valuation import Problem
+
+
+def init(key: Key[Array, ""], env: Environment, config: Config) -> TrainState:
+    """Reset the environments and make the agent."""
+    env_key, agent_key = jax.random.split(key)
+    env_state, observation = reset_batch(env, env_key, config.training.num_envs)
+    problem = problem_of(env.spec, config)
+    state = init_train_state(
+        agent_key, env_state, observation, env.spec, problem, config
+    )
+    # An environment may hand out one buffer twice; donation needs one each.
+    return jax.tree.map(jnp.copy, state)
+
+
+@partial(jax.jit, static_argnames=("env", "config", "capacity"), donate_argnums=1)
+def run(
+    key: Key[Array, ""],
+    state: TrainState,
+    rounds: Int[Array, ""] | int,
+    env: Environment,
+    config: Config,
+    capacity: int,
+) -> tuple[TrainState, RoundReport]:
+    """Up to `capacity` rounds; reports have that leading axis, of which `rounds` are used.
+
+    The number of rounds is traced, so that the last and shorter stretch of a run is the
+    same program.
+    """
+    problem = problem_of(env.spec, config)
+    step = partial(one_round, key, env=env, problem=problem, config=config)
+    shapes = jax.eval_shape(step, state)[1]
+    reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
+
+    def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        state, reports = carry
+        state, report = step(state)
+        # An environment may return weakly typed numbers, which would be traced anew.
+        state = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state)
+        return state, jax.tree.map(lambda all, x: all.at[i].set(x), reports, report)
+
+    return jax.lax.fori_loop(0, rounds, body, (state, reports))
+
+
+def one_round(
+    key: Key[Array, ""],
+    state: TrainState,
+    *,
+    env: Environment,
+    problem: Problem,
+    config: Config,
+) -> tuple[TrainState, RoundReport]:
+    """Act in every environment, remember what happened, and learn."""
+    round_key = jax.random.fold_in(key, state.rounds)
+    act_key, env_key, pivot_key, learn_key = jax.random.split(round_key, 4)
+    action, act_metrics = choose_action(act_key, state, problem, config)
+    env_state, observation, step = step_batch(
+        env, env_key, state.env, to_box(env.spec, action)
+    )
+    # Without constraints (plain SAC) costs are logged, not learned from.
+    cost = step.cost[:, : problem.num_constraints]
+    row = transition_of(
+        state,
+        action,
+        step.reward,
+        cost,
+        step.observation,
+        step.terminated,
+        step.truncated,
+    )
+    buffer = replay.add(state.replay, row)
+    agent = state.agent
+    if config.agent.normalize_observations:
+        agent = agents.observe(agent, state.observation)
+    rounds = state.rounds + 1
+    agent, metrics, updated = learn(learn_key, agent, buffer, rounds, problem, config)
+    summed, totals = add_to_totals(state.totals, step.reward, step.cost, step.done)
+    new_state = TrainState(
+        agent=agent,
+        replay=buffer,
+        env=env_state,
+        observation=observation,
+        context=next_context(pivot_key, agent, state.context, cost, step.done, config),
+        totals=totals,
+        rounds=rounds,
+    )
+    return new_state, RoundReport(
+        metrics={**metrics, **act_metrics},
+        updated=updated,
+        cost=step.cost.sum(axis=0),
+        ended=step.done,
+        totals=summed,
+        env_metrics=step.metrics,
+    )
+
+
+def choose_action(
+    key: Key[Array, ""], state: TrainState, problem: Problem, config: Config
+) -> tuple[Array, dict[str, Array]]:
+    """Uniform actions before learning starts, the behaviour policy from then on."""
+    env_steps = state.rounds * config.training.num_envs
+    shape = (config.training.num_envs, problem.action_size)
+
+    def behaviour() -> tuple[Array, dict[str, Array]]:
+        return agents.act(
+            key,
+            state.agent,
+            state.observation,
+            state.context,
+            shift_radius_at(env_steps, config),
+            problem,
+            config.agent,
+        )
+
+    def uniform() -> tuple[Array, dict[str, Array]]:
+        shapes = jax.eval_shape(behaviour)[1]
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), nothing
+
+    return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)

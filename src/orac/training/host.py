@@ -1,0 +1,136 @@
+"""Algorithm 1 when the environment lives on the host: three calls a round.
+
+Act on device, step on the host, and absorb what happened on device: replay and gradient
+steps in one compiled call that donates the state, so the replay is never copied.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from orac import agents, replay
+from orac.config import Config
+from orac.envs.protocol import EnvSpec, to_box
+from orac.training.device import choose_action
+from orac.training.state import (
+    RoundReport,
+    Totals,
+    TrainState,
+    add_to_totals,
+    init_train_state,
+    learn,
+    next_context,
+    transition_of,
+)
+from orac.types import Metrics
+from orac.valuation import Context, Problem
+
+
+def init(
+    key: Key[Array, ""],
+    observation: np.ndarray,
+    spec: EnvSpec,
+    problem: Problem,
+    config: Config,
+) -> TrainState:
+    """A fresh agent at the first observations of the environments."""
+    _, agent_key = jax.random.split(key)
+    return init_train_state(
+        agent_key, (), jnp.asarray(observation), spec, problem, config
+    )
+
+
+def make_act(problem: Problem, config: Config, spec: EnvSpec) -> Callable[..., Any]:
+    """The compiled first third of a round: actions in [-1, 1] and in the box."""
+
+    @jax.jit
+    def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
+        act_key, *_ = round_keys(key, state)
+        action, metrics = choose_action(act_key, state, problem, config)
+        return action, to_box(spec, action), metrics
+
+    return act
+
+
+def round_keys(key: Key[Array, ""], state: TrainState) -> Array:
+    """Keys for acting, for new pivots and for learning in this round."""
+    return jax.random.split(jax.random.fold_in(key, state.rounds), 3)
+
+
+def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
+    """The compiled last third of a round: remember what happened, and learn.
+
+    Its `step` is a `HostStep`, whose arrays are traced here.
+    """
+
+    @partial(jax.jit, donate_argnums=1)
+    def absorb(
+        key: Key[Array, ""],
+        state: TrainState,
+        action: Array,
+        step: Any,
+        act_metrics: Metrics,
+    ) -> tuple[TrainState, RoundReport]:
+        _, pivot_key, learn_key = round_keys(key, state)
+        cost = step.cost[:, : problem.num_constraints]
+        row = transition_of(
+            state,
+            action,
+            step.reward,
+            cost,
+            step.next_observation,
+            step.terminated,
+            step.truncated,
+        )
+        buffer = replay.add(state.replay, row, step.valid)
+        agent = state.agent
+        if config.agent.normalize_observations:
+            agent = agents.observe(agent, state.observation)
+        rounds = state.rounds + 1
+        agent, metrics, updated = learn(
+            learn_key, agent, buffer, rounds, problem, config
+        )
+        done = (step.terminated | step.truncated) & step.valid
+        paid = jnp.where(step.valid[:, None], step.cost, 0)
+        summed, totals = add_to_totals(
+            state.totals, jnp.where(step.valid, step.reward, 0), paid, done
+        )
+        # A call that only reset an environment is no step of an episode.
+        totals = totals._replace(length=totals.length - ~step.valid)
+        new_state = TrainState(
+            agent=agent,
+            replay=buffer,
+            env=(),
+            observation=step.observation,
+            context=next_context(
+                pivot_key, agent, state.context, cost, done, config, step.valid
+            ),
+            totals=totals,
+            rounds=rounds,
+        )
+        return new_state, RoundReport(
+            metrics={**metrics, **act_metrics},
+            updated=updated,
+            cost=paid.sum(axis=0),
+            ended=done,
+            totals=summed,
+            env_metrics=step.metrics,
+        )
+
+    return absorb
+
+
+def restart(state: TrainState, observation: Array) -> TrainState:
+    """The same agent and replay at the start of new episodes."""
+    num_envs = observation.shape[0]
+    num_costs = state.totals.cost.shape[1]
+    return state._replace(
+        observation=observation,
+        context=Context.start(num_envs, state.context.pivot),
+        totals=Totals.zeros(num_envs, num_costs),
+    )

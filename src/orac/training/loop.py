@@ -1,0 +1,225 @@
+"""The cadence of a run: advance, log, evaluate, save, and stop when asked to.
+
+Everything that touches disk and people happens here, between two stretches of rounds;
+what is learned never depends on it. Evaluations and checkpoints fall on log rows.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from orac.evaluation import cost_column, summarise
+from orac.runs.progress import Progress
+from orac.training.records import Records
+from orac.training.runners import Runner
+from orac.training.state import RoundReport
+from orac.training.watch import check_parameters, check_report
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a callback gets at each log row and each evaluation."""
+
+    step: int
+    metrics: Mapping[str, float]
+    evaluation: list[dict[str, float]] | None
+    """Rows of the evaluation made at this step, if one was."""
+    agent: Any
+    """Whoever called the loop: the agent of the Python interface."""
+
+
+Callback = Callable[[Event], Any]
+
+
+@dataclass
+class Counters:
+    """What a run has summed up so far; part of every checkpoint."""
+
+    episodes: int = 0
+    cumulative_cost: list[float] = field(default_factory=list)
+    violations: list[int] = field(default_factory=list)
+    last_reward: float = math.nan
+    last_cost: list[float] = field(default_factory=list)
+
+
+class Cadence:
+    """When things are due, in rounds of all environments."""
+
+    def __init__(self, runner: Runner) -> None:
+        training, evaluation = runner.config.training, runner.config.evaluation
+        num_envs = training.num_envs
+        self.total = math.ceil(training.total_steps / num_envs)
+        self.log = max(1, math.ceil(training.log_every / num_envs))
+        self.checkpoint = self._rows(training.checkpoint_every, num_envs)
+        self.evaluate = (
+            self._rows(evaluation.every, num_envs) if evaluation.every else 0
+        )
+
+    def _rows(self, every: int, num_envs: int) -> int:
+        """Rounded up to whole log rows."""
+        return self.log * max(1, math.ceil(every / num_envs / self.log))
+
+    def stretch(self, rounds: int) -> int:
+        """Rounds until the next log row."""
+        return min(self.log - rounds % self.log, self.total - rounds)
+
+    def due(self, every: int, rounds: int) -> bool:
+        return rounds == self.total or bool(every and rounds % every == 0)
+
+
+def run_loop(
+    runner: Runner,
+    records: Records,
+    counters: Counters,
+    *,
+    callback: Callback | None = None,
+    agent: Any = None,
+    progress: Progress | None = None,
+) -> int:
+    """Train until the config's total, a callback's False, or Ctrl-C; returns the step."""
+    cadence = Cadence(runner)
+    num_envs = runner.config.training.num_envs
+    rounds = int(runner.state.rounds)
+    with interruptible() as interrupted:
+        while rounds < cadence.total:
+            started = time.perf_counter()
+            length = cadence.stretch(rounds)
+            report = runner.advance(length, cadence.log)
+            trained = time.perf_counter()
+            first, rounds = rounds, rounds + length
+            step = rounds * num_envs
+            check_report(report, first, num_envs, records.last_good())
+            metrics = tally(report, counters, step, runner)
+            records.write_metrics(metrics)
+            records.write_episodes(episode_rows(report, first, runner))
+            rows = None
+            if cadence.due(cadence.evaluate, rounds):
+                rows, summary = evaluate(runner, step)
+                records.write_evaluation(rows, summary, step)
+            evaluated = time.perf_counter()
+            stop = callback is not None and (
+                callback(Event(step, metrics, rows, agent)) is False
+            )
+            stop = stop or interrupted.is_set()
+            if stop or cadence.due(cadence.checkpoint, rounds):
+                check_parameters(runner.state.agent, step, records.last_good())
+                records.save(step, runner, counters)
+            records.write_timings(
+                step, length * num_envs, trained - started, evaluated - trained
+            )
+            if progress:
+                progress.update(step, shown(metrics, runner))
+            if stop:
+                break
+    return rounds * num_envs
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """The first Ctrl-C asks to stop at the next log row; the second is as usual."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def evaluate(
+    runner: Runner, step: int
+) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Rows and summary of an evaluation of the policy as it is now."""
+    settings = runner.config.evaluation
+    episodes = runner.evaluate(settings.episodes, settings.deterministic)
+    names = runner.spec.cost_names
+    rows = [{"env_steps": step, **row} for row in episodes.rows(names)]
+    return rows, summarise(episodes, runner.config.constraints, names)
+
+
+def tally(
+    report: RoundReport, counters: Counters, step: int, runner: Runner
+) -> dict[str, float]:
+    """One row of metrics.csv: means over the stretch, and sums over the run."""
+    names = runner.spec.cost_names
+    ended = report.ended
+    rewards, costs = report.totals.reward[ended], report.totals.cost[ended]
+    counters.episodes += len(rewards)
+    limits = {c.name: c.limit for c in runner.config.constraints}
+    if not counters.cumulative_cost:
+        counters.cumulative_cost = [0.0] * len(names)
+        counters.violations = [0] * len(names)
+        counters.last_cost = [math.nan] * len(names)
+    if len(rewards):
+        counters.last_reward = float(rewards.mean(dtype=np.float64))
+    row: dict[str, float] = {
+        "env_steps": step,
+        "gradient_steps": int(runner.state.agent.gradient_steps),
+        "episodes": counters.episodes,
+        "train/reward": counters.last_reward,
+    }
+    for m, name in enumerate(names):
+        paid = float(report.cost[:, m].sum(dtype=np.float64))
+        counters.cumulative_cost[m] += paid
+        if len(rewards):
+            counters.last_cost[m] = float(costs[:, m].mean(dtype=np.float64))
+        over = costs[:, m] > limits.get(name, math.inf)
+        counters.violations[m] += int(over.sum())
+        column = cost_column(name)
+        row[f"train/{column}"] = counters.last_cost[m]
+        row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
+        row[f"train/violations_{column}"] = counters.violations[m]
+    updated = report.updated
+    for name, values in sorted(report.metrics.items()):
+        mean = values[updated].mean(dtype=np.float64) if updated.any() else math.nan
+        row[name] = float(mean)
+    return row
+
+
+def episode_rows(
+    report: RoundReport, first_round: int, runner: Runner
+) -> list[dict[str, float]]:
+    """One row per training episode that ended in this stretch, in order."""
+    num_envs = runner.config.training.num_envs
+    rows: list[dict[str, float]] = []
+    for i, env in np.argwhere(report.ended):
+        totals = report.totals
+        row: dict[str, float] = {
+            "env_steps": (first_round + int(i) + 1) * num_envs,
+            "env": int(env),
+            "reward": float(totals.reward[i, env]),
+        }
+        for m, name in enumerate(runner.spec.cost_names):
+            row[cost_column(name)] = float(totals.cost[i, env, m])
+        row["length"] = int(totals.length[i, env])
+        for name in runner.spec.metric_names:
+            row[name] = float(report.env_metrics[name][i, env])
+        rows.append(row)
+    return rows
+
+
+def shown(metrics: Mapping[str, float], runner: Runner) -> dict[str, float]:
+    """What the progress bar tells: of several constraints, the first."""
+    told = {"reward": metrics["train/reward"]}
+    if runner.spec.cost_names:
+        told["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]
+    if runner.config.constraints:
+        name = runner.config.constraints[0].name
+        for word in ("risk", "limit", "multiplier"):
+            told[word] = metrics[f"constraint/{word}/{name}"]
+    return told

@@ -1,0 +1,180 @@
+"""Two ways to run rounds behind one face: on device, and with the environment on the host.
+
+A runner owns the `TrainState`; `loop.py` decides when to log, evaluate and save.
+"""
+
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from orac import agents, evaluation
+from orac.config import AgentConfig, Config
+from orac.envs.host import HostEnv
+from orac.envs.protocol import Environment, EnvSpec, to_box
+from orac.evaluation import Episodes
+from orac.training import device, host
+from orac.training.state import RoundReport, TrainState, problem_of
+
+RUN, EVALUATE = 1, 2
+"""What a run's key is folded with: one stream for the run, one for its evaluations."""
+
+
+class Runner(Protocol):
+    """Rounds of experience and learning, and evaluations of what was learned."""
+
+    spec: EnvSpec
+    config: Config
+    state: TrainState
+
+    def advance(self, rounds: int, capacity: int) -> RoundReport:
+        """Run so many rounds; the report is NumPy, with that leading axis."""
+        ...
+
+    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
+        """Whole episodes of the present policy."""
+        ...
+
+    def host_state(self) -> dict[str, Any] | None:
+        """What the environment remembers, for a checkpoint; None if it cannot be had."""
+        ...
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        """Go back to a checkpoint; False when the environment had to start anew."""
+        ...
+
+    def configure(self, config: Config) -> None:
+        """Go on under another config of the same problem and networks."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def actor_policy(
+    params: agents.AgentState,
+    key: Key[Array, ""],
+    observation: Array,
+    *,
+    spec: EnvSpec,
+    config: AgentConfig,
+    deterministic: bool,
+) -> Array:
+    """The actor as an evaluation runs it; never shifted."""
+    if deterministic:
+        action = agents.mean_action(params, observation, config)
+    else:
+        action = agents.sampled_action(key, params, observation, config)
+    return to_box(spec, action)
+
+
+def to_numpy(report: RoundReport, rounds: int) -> RoundReport:
+    return jax.tree.map(lambda x: np.asarray(x)[:rounds], report)
+
+
+class DeviceRunner:
+    """A JAX environment: everything in one compiled loop."""
+
+    def __init__(self, env: Environment, config: Config) -> None:
+        self.env, self.config, self.spec = env, config, env.spec
+        key = jax.random.key(config.seed)
+        self.key = jax.random.fold_in(key, RUN)
+        self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        self.state = device.init(key, env, config)
+        self._policies = {
+            flag: partial(
+                actor_policy, spec=env.spec, config=config.agent, deterministic=flag
+            )
+            for flag in (True, False)
+        }
+
+    def advance(self, rounds: int, capacity: int) -> RoundReport:
+        self.state, report = device.run(
+            self.key, self.state, rounds, self.env, self.config, capacity
+        )
+        return to_numpy(report, rounds)
+
+    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
+        key = jax.random.fold_in(self.evaluation_key, int(self.state.rounds))
+        policy = self._policies[deterministic]
+        return evaluation.roll_out(key, self.state.agent, self.env, policy, episodes)
+
+    def host_state(self) -> dict[str, Any] | None:
+        return {}
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        self.state = state
+        return True
+
+    def configure(self, config: Config) -> None:
+        self.config = config
+
+    def close(self) -> None:
+        pass
+
+
+class HostRunner:
+    """Any Gymnasium environment: it steps on the host, learning stays on device."""
+
+    def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
+        self.env, self.evaluation_env = env, evaluation_env
+        self.config, self.spec = config, env.spec
+        self.problem = problem_of(env.spec, config)
+        key = jax.random.key(config.seed)
+        self.key = jax.random.fold_in(key, RUN)
+        self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        observation = env.reset(seed=config.seed)
+        self.state = host.init(key, observation, env.spec, self.problem, config)
+        self.configure(config)
+        self._policies = {
+            flag: jax.jit(
+                partial(
+                    actor_policy, spec=env.spec, config=config.agent, deterministic=flag
+                )
+            )
+            for flag in (True, False)
+        }
+
+    def advance(self, rounds: int, capacity: int) -> RoundReport:
+        reports: list[RoundReport] = []
+        for _ in range(rounds):
+            action, box_action, metrics = self._act(self.key, self.state)
+            step = self.env.step(np.asarray(box_action))
+            self.state, report = self._absorb(
+                self.key, self.state, action, step, metrics
+            )
+            reports.append(report)
+        return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
+
+    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
+        key = jax.random.fold_in(self.evaluation_key, int(self.state.rounds))
+        policy = self._policies[deterministic]
+        params = jax.device_put(self.state.agent)
+        return evaluation.roll_out_host(
+            key, lambda k, o: policy(params, k, o), self.evaluation_env, episodes
+        )
+
+    def host_state(self) -> dict[str, Any] | None:
+        return self.env.get_state()
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        self.state = state
+        if host_state is not None:
+            self.env.set_state(host_state)
+            return True
+        # The world cannot be put back: episodes start anew, and the caller says so.
+        observation = self.env.reset(seed=self.config.seed + int(state.rounds))
+        self.state = host.restart(state, jnp.asarray(observation))
+        return False
+
+    def configure(self, config: Config) -> None:
+        self.config = config
+        self._act = host.make_act(self.problem, config, self.spec)
+        self._absorb = host.make_absorb(self.problem, config)
+
+    def close(self) -> None:
+        self.env.close()
+        if self.evaluation_env is not self.env:
+            self.evaluation_env.close()
