@@ -5,7 +5,6 @@ behind it is the fast one where that is known to give the package's own trajecto
 and the package itself elsewhere.
 """
 
-import functools
 from typing import Any, Protocol
 
 import gymnasium
@@ -34,9 +33,10 @@ class World(Protocol):
 class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     """One task, `SafetyEnv("SafetyPointGoal1-v0")`.
 
-    `info` always holds `cost` (0 or 1) and `goal_met`, and the package's parts of the cost
-    by its names. Learners may read `episode_length`, `cost_bound` (the most an episode can
-    cost), `cost_names` and `is_fast` from the unwrapped environment.
+    `info` always holds `cost` (0 or 1), `goal_met` and `goals` (met in this episode), and
+    the package's parts of the cost by its names. Learners may read `episode_length`,
+    `cost_bound` (the most an episode can cost), `cost_names` and `metric_names` from the
+    unwrapped environment.
 
     Arguments: `timestep`, seconds of a physics step (the package's own when None);
     `episode_length`, steps (the package's own when None); `fast`, True to insist on the
@@ -46,6 +46,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     cost_names = ("cost",)
+    metric_names = ("goals",)
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         self._renderer: Any = None
         self._seeded = False
         self._ended = True
-        self._cost = 0.0
+        self._cost, self._goals = 0.0, 0
         self._start: dict[str, Any] = {}
         self._actions: list[np.ndarray] = []
 
@@ -91,7 +92,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         elif not self._seeded:
             self._world.seed(int(self.np_random.integers(2**32)))
         self._seeded = True
-        return self._begin(), {"cost": 0.0, "goal_met": False}
+        return self._begin(), {"cost": 0.0, "goal_met": False, "goals": 0.0}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of the task, which is ten of the physics."""
@@ -103,7 +104,8 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         self._actions.append(action)
         observation, reward, terminated, info = self._world.step(action)
         self._cost = info["cost"] = float(info["cost_sum"])
-        info.setdefault("goal_met", False)
+        self._goals += info.setdefault("goal_met", False)
+        info["goals"] = float(self._goals)
         truncated = len(self._actions) >= self.episode_length
         self._ended = terminated or truncated
         return observation, reward, terminated, truncated, info
@@ -148,7 +150,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 
     def _begin(self) -> Any:
         self._start = self._world.random_state()
-        self._actions, self._cost, self._ended = [], 0.0, False
+        self._actions, self._cost, self._goals, self._ended = [], 0.0, 0, False
         return self._world.reset()
 
     def _checked(self, action: Any) -> np.ndarray:
@@ -178,18 +180,9 @@ def _open(
             "fast out to step it with the package's own code."
         )
     if reason is None and fast is not False:
-        return env, FastWorld(env.task, _world_xml(task.name), timestep), True
+        return env, FastWorld(env.task, timestep), True
     stock = StockVelocity if task.robot else StockNavigation
     return env, stock(env, timestep), False
-
-
-@functools.cache
-def _world_xml(name: str) -> str:
-    """A task's world as the package writes it; once a process, because it takes a second."""
-    from orac.envs.safety.scene import world_xml
-    from orac.envs.safety.stock import build
-
-    return world_xml(build(parse(name)).task)
 
 
 def _fold(seed: int) -> int:

@@ -37,18 +37,16 @@ NOTHING = np.empty((0, 3))
 class FastWorld:
     """One task's world. `task` is the package's and serves as a description."""
 
-    def __init__(self, task: Any, xml: str, timestep: float | None = None) -> None:
+    def __init__(self, task: Any, timestep: float | None = None) -> None:
         self._task, self._rules = task, read_rules(task)
-        self._scene, self._placements = (
-            Scene(task, xml, timestep),
-            read_placements(task),
-        )
+        self._placements = read_placements(task)
         self._substeps = task.sim_conf.frameskip_binom_n
         gremlins = getattr(task, "gremlins", None)
         self._gremlins = gremlins and (gremlins.travel, gremlins.size)
         self.goal_button = self.timer = 0
         self.distance = 0.0
         layout = sample_layout(self._placements, self.random)
+        self._scene = Scene(task, layout, timestep)
         self.build(self._scene.poses(layout))
         self._index()
 

@@ -65,8 +65,7 @@ def load() -> types.ModuleType:
             f"Safety-Gymnasium needs {' and '.join(absent)}, not installed. {INSTALL}"
         )
     _enter_without_init()
-    builder = _import("builder")
-    agents = _import("agents")
+    builder, agents = module("builder"), module("agents")
     for name in AGENTS:
         setattr(agents, repaired_name(name), _repaired(getattr(agents, name)))
     return builder
@@ -76,8 +75,8 @@ def velocity_class(robot: str, release: str) -> type:
     """One of the package's velocity environments, `velocity_class("Ant", "v1")`."""
     load()
     file = {"HalfCheetah": "half_cheetah"}.get(robot, robot.lower())
-    module = _import(f"tasks.safe_velocity.safety_{file}_velocity_{release}")
-    return getattr(module, f"Safety{robot}VelocityEnv")
+    robots = module(f"tasks.safe_velocity.safety_{file}_velocity_{release}")
+    return getattr(robots, f"Safety{robot}VelocityEnv")
 
 
 def repaired_name(agent: str) -> str:
@@ -99,10 +98,11 @@ def _enter_without_init() -> None:
     sys.modules[NAME] = package
 
 
-def _import(module: str) -> types.ModuleType:
+def module(name: str) -> types.ModuleType:
+    """One of the package's modules, by its name within the package."""
     with warnings.catch_warnings(), _arrays_as_dataclass_defaults():
         warnings.simplefilter("ignore")
-        return importlib.import_module(f"{NAME}.{module}")
+        return importlib.import_module(f"{NAME}.{name}")
 
 
 @contextmanager

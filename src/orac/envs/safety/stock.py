@@ -1,7 +1,8 @@
 """The package's own environments, stepped by the package: what the fast path falls back on.
 
-Only what a current stack no longer lets the package do is done for it: seeing through
-the agent's camera, and a physics timestep other than the one in its files.
+Two things are done for the package: its worlds are compiled without the photographs of a
+sky, and the agent's camera sees through our renderer, because its own viewer does not fit
+gymnasium 1. Both are set on one environment object; the package stays as it is.
 """
 
 import warnings
@@ -11,6 +12,7 @@ import numpy as np
 
 from orac.envs.safety import package
 from orac.envs.safety.render import Renderer
+from orac.envs.safety.scene import PaintedWorld
 from orac.envs.safety.tasks import Task
 
 
@@ -36,7 +38,7 @@ class StockNavigation:
 
     def __init__(self, env: Any, timestep: float | None) -> None:
         self.env, self.task = env, env.task
-        self._timestep = timestep
+        self.task.world = PaintedWorld(self.task, timestep)
         self._eye: Renderer | None = None
         # Whoever uses this world counts the steps.
         self.task.num_steps = np.inf
@@ -62,10 +64,7 @@ class StockNavigation:
 
     def reset(self) -> Any:
         observation, _ = self.env.reset()
-        if self._timestep is None:
-            return observation
-        self.model.opt.timestep = self._timestep
-        return self.task.obs()
+        return observation
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, dict[str, Any]]:
         observation, reward, _, terminated, _, info = self.env.step(action)
@@ -76,7 +75,6 @@ class StockNavigation:
             self._eye.close()
 
     def _see(self) -> np.ndarray:
-        """The agent's view; the package's own viewer does not fit gymnasium 1."""
         if self._eye is None:
             height, width = self.task.vision_env_conf.vision_size
             self._eye = Renderer(self.model, width, height, "vision")
@@ -93,7 +91,6 @@ class StockVelocity:
                 "brings its own. Leave it out."
             )
         self.env = env
-        self._seed: int | None = None
 
     @property
     def model(self) -> Any:

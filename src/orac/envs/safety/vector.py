@@ -1,0 +1,192 @@
+"""Several environments of one task stepped side by side, on every core there is.
+
+The first chunk of environments is stepped here, the others by worker processes meanwhile.
+Processes, because half of a step is Python: threads wait for each other's turn, and are
+slower than one of them where gremlins interrupt the physics. See benchmarks/safety_gym.py.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from orac.envs.safety.chunk import Chunk
+from orac.envs.safety.worker import Worker
+
+
+class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """`num_envs` environments of one task; keywords are those of `SafetyEnv`.
+
+    Ended episodes restart in the same step: their last observations and infos are in
+    `final_obs` and `final_info`, as Gymnasium has it. One seed for all gives each
+    environment its own, independent one; `num_processes` counts this process too.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        max_episode_steps: int | None = None,
+        num_processes: int | None = None,
+        **settings: Any,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
+        if settings.pop("render_mode", None) is not None:
+            raise ValueError(
+                "render_mode cannot be set for environments in several processes. Make a "
+                "single one with gymnasium.make to see pictures."
+            )
+        if max_episode_steps is not None:
+            settings["episode_length"] = max_episode_steps
+        processes = min(num_envs, num_processes or len(os.sched_getaffinity(0)))
+        sizes = [len(part) for part in np.array_split(np.arange(num_envs), processes)]
+        self._workers = [Worker(size, settings) for size in sizes[1:]]
+        self._local = Chunk(sizes[0], settings)
+        for worker in self._workers:
+            worker.opened()
+        self._ends = np.cumsum(sizes)[:-1].tolist()
+        self._declare(num_envs)
+
+    def _declare(self, num_envs: int) -> None:
+        first = self._local.envs[0]
+        self.num_envs = num_envs
+        self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.episode_length, self.cost_bound = first.episode_length, first.cost_bound
+        self.cost_names, self.metric_names = first.cost_names, first.metric_names
+        self.single_action_space = first.action_space
+        self.single_observation_space = first.observation_space
+        self.action_space = batch_space(first.action_space, num_envs)
+        self.observation_space = batch_space(first.observation_space, num_envs)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode in every environment."""
+        seeds = self._seeds(seed)
+        for worker, part in zip(self._workers, self._split(seeds)[1:], strict=True):
+            worker.start_reset(part)
+        rows = self._gather(self._local.reset, self._split(seeds)[0])
+        everywhere = np.ones(self.num_envs, np.bool_)
+        return rows["observation"], _fresh_infos(everywhere)
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step in every environment."""
+        actions = np.asarray(actions, np.float64)
+        if actions.shape != self.action_space.shape or not np.isfinite(actions).all():
+            raise ValueError(
+                f"actions must be finite numbers of shape {self.action_space.shape}, got "
+                f"{actions} of shape {actions.shape}."
+            )
+        parts = self._split(actions)
+        for worker, part in zip(self._workers, parts[1:], strict=True):
+            worker.start_step(part)
+        rows = self._gather(self._local.step, parts[0])
+        return (
+            rows["observation"],
+            rows["reward"],
+            rows["terminated"],
+            rows["truncated"],
+            _infos(rows),
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """What `set_state` needs to go on from here, as plain data."""
+        states = self._local.get_state()
+        for worker in self._workers:
+            states += worker.get_state()
+        return {"environments": states}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Return to where `get_state` was called, on any number of processes."""
+        states = state["environments"]
+        if len(states) != self.num_envs:
+            raise ValueError(
+                f"The state is that of {len(states)} environments, but there are "
+                f"{self.num_envs}. Make as many as there were."
+            )
+        parts = self._split(states)
+        self._local.set_state(parts[0])
+        for worker, part in zip(self._workers, parts[1:], strict=True):
+            worker.set_state(part)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the worker processes."""
+        for chunk in (self._local, *self._workers):
+            chunk.close()
+
+    def __del__(self) -> None:
+        # Half-made objects and a closing interpreter lack what closing needs.
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _split(self, values: Any) -> list[Any]:
+        starts, ends = [0, *self._ends], [*self._ends, self.num_envs]
+        return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def _gather(self, local: Callable[[Any], np.ndarray], part: Any) -> np.ndarray:
+        """Every environment's row, in memory that the next step leaves alone.
+
+        Every answer is read, whatever fails: one left over would be taken for the next.
+        """
+        rows, failures = [], []
+        for answer in (partial(local, part), *(one.rows for one in self._workers)):
+            try:
+                rows.append(answer())
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+        return np.concatenate(rows)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            # Choice: Gymnasium gives environment i the seed `seed + i`; runs with the
+            # seeds 0 and 1 would then share all but one of their layouts.
+            words = np.random.SeedSequence(int(seed)).generate_state(self.num_envs)
+            return [int(word) for word in words]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"Expected {self.num_envs} seeds, got {len(seed)}.")
+        return [one if one is None else int(one) for one in seed]
+
+
+NAMES = ("cost", "goal_met", "goals")
+
+
+def _fresh_infos(present: np.ndarray) -> dict[str, Any]:
+    """The infos of a reset, for the environments that had one."""
+    infos: dict[str, Any] = {}
+    for name in NAMES:
+        kind = np.bool_ if name == "goal_met" else np.float64
+        infos[name], infos[f"_{name}"] = np.zeros(len(present), kind), present.copy()
+    return infos
+
+
+def _infos(rows: np.ndarray) -> dict[str, Any]:
+    """Gymnasium's form: what ended is under `final_*`, with a reset's infos in its place."""
+    ended = rows["terminated"] | rows["truncated"]
+    infos = _fresh_infos(np.ones(len(rows), np.bool_))
+    for name in NAMES:
+        infos[name][~ended] = rows[name][~ended]
+    if ended.any():
+        final = _fresh_infos(ended)
+        observations = np.full(len(rows), None, object)
+        for index in np.flatnonzero(ended):
+            observations[index] = rows["reached"][index].copy()
+        for name in NAMES:
+            final[name][ended] = rows[name][ended]
+        infos.update(final_obs=observations, _final_obs=ended.copy())
+        infos.update(final_info=final, _final_info=ended.copy())
+    return infos
