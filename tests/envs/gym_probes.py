@@ -47,6 +47,8 @@ class Stateful(Counter):
         return np.array([self.episode, self.np_random.normal()], np.float32)
 
     def get_state(self):
+        if self.episode < 0:
+            raise RuntimeError("There is no state before the first reset.")
         return {"episode": self.episode, "time": np.int64(self.time)}
 
     def set_state(self, state):
@@ -103,6 +105,15 @@ class Matrix(Counter):
 
     def report(self, action):
         return {"cost": action.sum(axis=1)}
+
+
+class Single(Counter):
+    """One action without any axis; the cost is the action."""
+
+    action_space = Box(-2.0, 2.0, (), np.float32)
+
+    def report(self, action):
+        return {"cost": float(action) if action.shape == () else np.nan}
 
 
 class Odd(Counter):
@@ -164,3 +175,14 @@ class CounterBatch(VectorEnv):
 
     def set_state(self, state):
         self.time, self.episode = state["time"], state["episode"]
+
+
+class SixBatch(CounterBatch):
+    """A vector environment with the costs after the rewards, and infos as a list."""
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, infos = super().step(actions)
+        cost = infos.pop("cost")
+        if terminated.all():
+            infos["final_info"] = [{"speed": row + 0.5} for row in range(self.num_envs)]
+        return observation, reward, cost, terminated, truncated, infos

@@ -184,6 +184,7 @@ TABLE = [
     ),
     Bad("cost elsewhere", with_report(lambda _: {"c": 1}), "(its keys: 'c')"),
     Bad("no cost at all", lambda: "Pendulum-v1", "cost_fn="),
+    Bad("no info", with_step(4, None), "info is None, not a dict"),
     Bad("cost None", with_report(lambda _: {"cost": None}), "no cost (it is None)"),
     Bad(
         "cost in words",
@@ -201,7 +202,11 @@ TABLE = [
     Bad("NaN cost", with_report(lambda _: {"cost": np.nan}), "reported a cost of nan"),
     Bad("infinite cost", with_report(lambda _: {"cost": -np.inf}), "a cost of -inf"),
     Bad("beyond float32", with_report(lambda _: {"cost": 1e300}), "beyond float32"),
-    Bad("NaN cost, late", late({"cost": np.nan}), "a cost of nan at step 15"),
+    Bad(
+        "NaN cost, late",
+        late({"cost": np.nan}),
+        "at step 15 environment 0 reported a cost of nan. Guard",
+    ),
     Bad("no cost, late", late({}), "environment 0 reported no cost"),
     Bad("more costs, late", late({"cost": [1, 2]}), "2 cost(s) where 1 were expected"),
     Bad(
@@ -366,8 +371,11 @@ def test_a_good_environment_passes_without_a_word():
 @pytest.mark.parametrize(
     ("late_info", "says"),
     [
-        ({"cost": np.nan}, "environment 1 reported a cost of nan at step 10,000."),
-        ({}, "environment 1 reported no cost: info has no key 'cost'"),
+        (
+            {"cost": np.nan},
+            "at step 10,000 environment 1 reported a cost of nan. Guard",
+        ),
+        ({}, "at step 10,000 environment 1 reported no cost: info has no key 'cost'"),
     ],
 )
 def test_a_cost_that_fails_after_ten_thousand_steps_names_where_and_when(
@@ -376,7 +384,7 @@ def test_a_cost_that_fails_after_ten_thousand_steps_names_where_and_when(
     reports = iter(
         [
             lambda time: {"cost": 1.0},
-            lambda time: {"cost": 1.0} if time < 10_000 else late_info,
+            lambda time: {"cost": 1.0} if time < 10 else late_info,
         ]
     )
     host = make_host(
@@ -384,11 +392,11 @@ def test_a_cost_that_fails_after_ten_thousand_steps_names_where_and_when(
     )
     host.reset(seed=0)
     action = np.zeros((2, 1), np.float32)
-    for _ in range(9_999):
+    host.steps = 9_990
+    for _ in range(9):
         host.step(action)
-    with pytest.raises(ValueError, match=f"{re.escape(says)}.*") as caught:
+    with pytest.raises(ValueError, match=re.escape(says)):
         host.step(action)
-    assert "at step 10,000" in str(caught.value)
 
 
 @pytest.mark.parametrize(

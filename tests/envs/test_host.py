@@ -13,6 +13,8 @@ from gym_probes import (
     Nested,
     Odd,
     Reusing,
+    Single,
+    SixBatch,
     SixValues,
     Stateful,
 )
@@ -96,6 +98,15 @@ def test_what_we_vectorise_ourselves_is_right_about_ends(vectorization):
 def test_a_vector_environment_of_another_make_is_read_without_masks():
     host = make_host(CounterBatch(3), cost_names=["cost"], episode_length=3)
     assert transitions(host, 7) == [counted(3, 7)] * 3
+
+
+def test_a_vector_environment_may_step_with_six_values():
+    host = make_host(SixBatch(2), episode_length=3, metric_names=["speed"])
+    assert transitions(host, 7) == [counted(3, 7)] * 2
+    host.reset(seed=0)
+    speeds = [host.step(zeros(host)).metrics["speed"].tolist() for _ in range(3)]
+    assert speeds[2] == [0.5, 1.5]
+    assert np.isnan(speeds[:2]).all()
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -194,6 +205,14 @@ def test_rank_two_actions_are_reshaped_clipped_and_cast():
     assert step.cost.tolist() == [[1.5, 3.25]]
 
 
+def test_an_action_without_axes_is_taken_as_one_number():
+    host = make_host(Single, 2)
+    assert host.spec.action_low == (-2.0,)
+    host.reset(seed=0)
+    step = host.step(np.array([[0.5], [-1.5]], np.float32))
+    assert step.cost.tolist() == [[0.5], [-1.5]]
+
+
 def test_costs_under_several_keys_become_constraints_in_their_order():
     env = Odd(report=lambda time: {"heat": time, "noise": np.bool_(time > 1), "x": "y"})
     host = make_host(env, cost_keys=["noise", "heat"])
@@ -228,6 +247,13 @@ def test_metrics_are_the_last_steps_own_and_nan_where_absent():
         assert [step.metrics["time"].tolist() for step in steps] == [[1], [2], [1]]
         assert np.isnan(steps[0].metrics["absent"]).all()
         assert steps[0].metrics["absent"].dtype == np.float32
+
+
+def test_the_cost_itself_may_be_a_metric_too():
+    host = make_host(Counter(), metric_names=["cost"])
+    host.reset(seed=0)
+    step = host.step(zeros(host))
+    assert (step.cost.tolist(), step.metrics["cost"].tolist()) == ([[1.0]], [1.0])
 
 
 def test_no_metrics_are_built_when_none_were_named():
@@ -295,6 +321,14 @@ def test_an_id_with_a_vector_environment_of_its_own_uses_it():
         gymnasium.registry.pop("Batched-v0")
 
 
+def test_a_jax_environment_is_hosted_through_its_id():
+    host = make_host("orac/GuardedMaze-v0", 2, metric_names=["path"])
+    check_environment(host)
+    spec = host.spec
+    assert (spec.episode_length, spec.observation_size) == (100, 2)
+    assert (spec.cost_names, spec.cost_bounds) == (("cost",), (24.0,))
+
+
 def test_env_kwargs_reach_the_environment():
     assert (
         make_host(Counter, env_kwargs={"length": 8}).vector.envs[0].unwrapped.length
@@ -317,27 +351,27 @@ def walk(host, steps):
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_a_saved_state_goes_on_bit_for_bit_in_a_fresh_environment(vectorization):
-    def make():
+def test_a_saved_state_goes_on_bit_for_bit(vectorization):
+    def make(kind):
         return make_host(
             partial(Stateful, 5),
             2,
             cost_fn=speed_cost,
             cost_names=["cost"],
             episode_length=4,
-            vectorization=vectorization,
+            vectorization=kind,
         )
 
-    host, fresh = make(), make()
+    host, fresh = make(vectorization), make("sync")
     host.reset(seed=3)
     walk(host, 6)
     state = host.get_state()
     assert state is not None and state["steps"] == 6
     expected = walk(host, 9)
-    fresh.set_state(state)
-    assert walk(fresh, 9) == expected
-    host.close()
-    fresh.close()
+    for restored in (fresh, host):
+        restored.set_state(state)
+        assert walk(restored, 9) == expected
+        restored.close()
 
 
 def test_a_saved_state_is_json_once_arrays_are_lists():
@@ -371,6 +405,18 @@ def test_a_state_that_cannot_be_had_exactly_is_none(env):
     host = make_host(env, cost_names=["cost"])
     host.reset(seed=0)
     assert host.get_state() is None
+
+
+def test_an_environment_that_was_never_reset_has_no_state():
+    assert make_host(Stateful(), cost_names=["cost"]).get_state() is None
+
+
+def test_an_environment_that_the_user_made_stays_open_when_it_is_refused():
+    closed = []
+    env = Odd(report=lambda _: {}, close=lambda: closed.append(env))
+    with pytest.raises(ValueError, match="no cost"):
+        make_host(env)
+    assert closed == []
 
 
 def test_wrappers_of_the_user_stay_in_place():

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 
-from orac.envs.hosting.costs import FIX, CostFn, fault, read_value
+from orac.envs.hosting.costs import CostFn, fault, read_value
 from orac.envs.hosting.facts import Facts
 from orac.envs.hosting.sources import EnvLike, Wishes, open_source
 from orac.envs.hosting.stepping import HostEnv, HostStep
@@ -60,7 +61,8 @@ def make_host(
         names = _constraint_names(host, source.facts, wishes, cost_names)
         bounds = _cost_bounds(cost_bound, source.facts, names)
     except BaseException:
-        source.vector.close()
+        if not isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+            source.vector.close()
         raise
     host.spec = replace(host.spec, cost_names=names, cost_bounds=bounds)
     return host
@@ -96,9 +98,11 @@ def _count_costs(host: HostEnv) -> int:
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
     host.steps = 0
     first = read_value(readings[0])
-    reason = fault(first, None)
-    if reason is not None:
-        raise ValueError(f"{host.spec.name} reported {reason} at its first step. {FIX}")
+    wrong = fault(first, None)
+    if wrong is not None:
+        raise ValueError(
+            f"{host.spec.name}: at its first step it reported {wrong.reason}. {wrong.fix}"
+        )
     return len(first)
 
 

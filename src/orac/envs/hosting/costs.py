@@ -14,19 +14,22 @@ import numpy as np
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
 
-FIX = (
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+REPORT_IT = (
     "Report it as info['cost'] or as the third of six step values, name other info keys "
     "with cost_keys=, or compute it with cost_fn=."
 )
-
-
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+NUMBERS = "Report a float, or a flat array with one number per constraint."
+SAME_NUMBER = "Report as many at every step as cost_names= has names."
+FINITE = "Guard its formula against division by zero and overflow."
 
 
 class NoCost(NamedTuple):
-    """Why a step has no usable cost, as the object of 'reported ...'."""
+    """Why a step has no usable cost, as the object of 'reported ...', and what to do."""
 
     reason: str
+    fix: str = NUMBERS
 
 
 Reading = tuple[float, ...] | NoCost
@@ -39,7 +42,7 @@ def read_value(value: Any) -> Reading:
     if isinstance(value, NoCost):
         return value
     if value is None:
-        return NoCost("no cost (it is None)")
+        return NoCost("no cost (it is None)", REPORT_IT)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -52,12 +55,15 @@ def read_value(value: Any) -> Reading:
     return tuple(float(number) for number in array.reshape(-1))
 
 
-def read_info(info: dict[str, Any], keys: Sequence[str]) -> Reading:
+def read_info(info: Any, keys: Sequence[str]) -> Reading:
     """The costs under `keys`: one key may hold several, several keys hold one each."""
+    if not isinstance(info, dict):
+        return NoCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
     for key in keys:
         if key not in info:
             have = ", ".join(repr(known) for known in info) or "none"
-            return NoCost(f"no cost: info has no key {key!r} (its keys: {have})")
+            missing = f"no cost: info has no key {key!r} (its keys: {have})"
+            return NoCost(missing, REPORT_IT)
     if len(keys) == 1:
         return read_value(info[keys[0]])
     costs: list[float] = []
@@ -71,17 +77,18 @@ def read_info(info: dict[str, Any], keys: Sequence[str]) -> Reading:
     return tuple(costs)
 
 
-def fault(reading: Reading, num_costs: int | None) -> str | None:
-    """What is wrong with a reading, as the object of 'reported ...'; None when good."""
+def fault(reading: Reading, num_costs: int | None) -> NoCost | None:
+    """What is wrong with a reading; None when it can be learned from."""
     if isinstance(reading, NoCost):
-        return reading.reason
+        return reading
     if not reading:
-        return "an empty cost"
+        return NoCost("an empty cost")
     if num_costs is not None and len(reading) != num_costs:
-        return f"{len(reading)} cost(s) where {num_costs} were expected"
-    bad = next((number for number in reading if not math.isfinite(number)), None)
-    if bad is not None:
-        return f"a cost of {bad}"
-    if any(abs(number) > FLOAT32_MAX for number in reading):
-        return f"a cost of {max(reading, key=abs)}, which is beyond float32"
+        counts = f"{len(reading)} cost(s) where {num_costs} were expected"
+        return NoCost(counts, SAME_NUMBER)
+    for number in reading:
+        if not math.isfinite(number):
+            return NoCost(f"a cost of {number}", FINITE)
+        if abs(number) > FLOAT32_MAX:
+            return NoCost(f"a cost of {number}, which is beyond float32", FINITE)
     return None

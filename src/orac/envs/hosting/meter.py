@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Float32
 
 from orac.envs.hosting.autoreset import AnyVector, Outcome, final_observations, rows_of
-from orac.envs.hosting.costs import FIX, CostFn, NoCost, fault, read_value
+from orac.envs.hosting.costs import CostFn, NoCost, fault, read_value
 from orac.envs.hosting.infos import Readings, info_rows, read_costs
 from orac.envs.hosting.numeric import is_storable
 
@@ -89,10 +89,11 @@ def checked_costs(
     zero = (0.0,) * num_costs
     rows = [row if kept else zero for row, kept in zip(rows, valid, strict=True)]
     for index, row in enumerate(rows):
-        reason = fault(row, num_costs)
-        if reason is not None:
+        wrong = fault(row, num_costs)
+        if wrong is not None:
             raise ValueError(
-                f"{name}: environment {index} reported {reason} at step {step:,}. {FIX}"
+                f"{name}: at step {step:,} environment {index} reported {wrong.reason}. "
+                f"{wrong.fix}"
             )
     return np.array(rows, np.float32)
 

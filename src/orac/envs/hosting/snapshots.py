@@ -27,7 +27,7 @@ def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
     generator = env.unwrapped._np_random
     return {
         "state": state,
-        "random": None if generator is None else generator.bit_generator.state,
+        "random": generator.bit_generator.state if generator is not None else None,
         "elapsed": [limit._elapsed_steps for limit in _time_limits(env)],
     }
 

@@ -193,7 +193,8 @@ def _make(spec: Any, **kwargs: Any) -> AnyEnv:
 
 def _make_vector(spec: Any, wishes: Wishes) -> AnyVector:
     kwargs = dict(wishes.env_kwargs)
-    if wishes.episode_length is not None:
+    # Gymnasium hands the limit of an id to its vector environment, so that one takes it.
+    if wishes.episode_length is not None and spec.max_episode_steps is not None:
         kwargs["max_episode_steps"] = wishes.episode_length
     try:
         return gymnasium.make_vec(

@@ -190,9 +190,9 @@ class HostEnv:
 
     def _check_length(self, valid: np.ndarray, ended: np.ndarray) -> None:
         """A vector environment ends its own episodes; one that does not is an error."""
-        self._elapsed = np.where(valid, self._elapsed + 1, 0)
+        self._elapsed = (self._elapsed + 1) * valid
         limit = self.spec.episode_length
-        if limit is not None and (self._elapsed > limit).any():
+        if limit is not None and np.count_nonzero(self._elapsed > limit):
             row = int(np.argmax(self._elapsed))
             raise ValueError(
                 f"{self.spec.name}: environment {row} has gone on for {limit + 1} steps, "

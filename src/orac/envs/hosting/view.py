@@ -13,14 +13,16 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from orac.envs.hosting.costs import CostFn, read_info, read_value
+from orac.envs.hosting.costs import CostFn, Reading, read_info, read_value
 from orac.envs.hosting.facts import Facts, read_facts
 from orac.envs.hosting.numeric import as_number
 from orac.envs.hosting.snapshots import restore, snapshot
 from orac.envs.hosting.spaces import checked_action_space, make_flatten
 
-COST = "cost"
+COST = "orac/cost"
 """The only info key that a view reports besides metrics; its value is a `Reading`."""
+
+_ABSENT = object()
 
 
 class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -30,7 +32,7 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
         self,
         env: gymnasium.Env[Any, Any],
         *,
-        cost_keys: tuple[str, ...] = (COST,),
+        cost_keys: tuple[str, ...] = ("cost",),
         cost_fn: CostFn | None = None,
         metric_names: tuple[str, ...] = (),
         episode_length: int | None = None,
@@ -46,7 +48,8 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
         self._cost_keys, self._cost_fn = cost_keys, cost_fn
         self._limit = self.facts.episode_length or np.inf
-        self._elapsed = 0
+        self._elapsed: int | None = None
+        """Steps of the running episode; None before the first."""
         self._observation: Any = None
 
     def reset(
@@ -58,27 +61,20 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._remember(result[0])
         return self._flatten(result[0]), {}
 
-    def step(
-        self, action: np.ndarray
-    ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        # Vector environments hand out an action without axes as a bare scalar.
+        action = np.asarray(action)
         taken = action if self._cost_fn is None else action.copy()
         result = self.env.step(action)
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
-            reading = None
+            cost = _ABSENT
         else:
             observation, reward, cost, terminated, truncated, info = _six(
                 result, self.facts.name
             )
-            reading = read_value(cost)
-        if self._cost_fn is not None:
-            before = self._observation
-            reading = read_value(self._cost_fn(before, taken, observation, info))
-            self._remember(observation)
-        elif reading is None:
-            reading = read_info(info, self._cost_keys)
-        self._elapsed += 1
-        reported: dict[str, Any] = {COST: reading}
+        self._elapsed = (self._elapsed or 0) + 1
+        reported: dict[str, Any] = {COST: self._read(cost, taken, observation, info)}
         for name in self.facts.metric_names:
             if name in info:
                 reported[name] = _metric(info[name], name, self.facts.name)
@@ -90,6 +86,14 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
             reported,
         )
 
+    def _read(self, cost: Any, action: Any, observation: Any, info: Any) -> Reading:
+        """The user's function first, then a six-value step's own cost, then the info."""
+        if self._cost_fn is not None:
+            value = self._cost_fn(self._observation, action, observation, info)
+            self._remember(observation)
+            return read_value(value)
+        return read_info(info, self._cost_keys) if cost is _ABSENT else read_value(cost)
+
     def _remember(self, observation: Any) -> None:
         """A copy, because an environment may write its next observation into this one."""
         if self._cost_fn is not None:
@@ -98,7 +102,7 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
     @property
     def snapshot(self) -> dict[str, Any] | None:
         """The environment's state as plain data; None where it cannot be had."""
-        inside = snapshot(self.env)
+        inside = None if self._elapsed is None else snapshot(self.env)
         if inside is None:
             return None
         return {
