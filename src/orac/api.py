@@ -17,20 +17,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac import config_text, envs, presets, saving
+from orac import config_text, envs, presets, risk, saving
 from orac.agents import mean_action, sampled_action
+from orac.certificates import Certificate, certify_cvar
 from orac.config import Config, Constraint
 from orac.envs.checks import check_environment
 from orac.envs.host import make_host
 from orac.envs.hosting.costs import CostFn
 from orac.envs.protocol import EnvSpec, to_box
-from orac.evaluation import Episodes, summarise
+from orac.evaluation import Episodes, risk_of_episodes, summarise
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
 from orac.runs.progress import Progress
 from orac.training.loop import Callback, Counters, run_loop
 from orac.training.records import NoRecords, Records, RunRecords
 from orac.training.runners import DeviceRunner, HostRunner, Runner
+from orac.training.state import problem_of
+from orac.valuation import Problem
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,17 @@ class Agent:
         self._env, self._cost_fn = env, cost_fn
         self._host_options = dict(host_options or {})
         self.runner = make_runner(env, config, cost_fn, self._host_options)
+        self.run_path: Path | None = None
         self._counters = Counters()
 
     @property
     def spec(self) -> EnvSpec:
         return self.runner.spec
+
+    @property
+    def problem(self) -> Problem:
+        """Sizes, constraints, and their limits in the critics' units."""
+        return problem_of(self.spec, self.config)
 
     @property
     def num_timesteps(self) -> int:
@@ -107,6 +116,7 @@ class Agent:
                 config_text.to_dict(self.config),
                 name,
             )
+            self.run_path = run.path
             records = RunRecords(run, self.runner, trackers)
         self._train(records, callback, progress_bar)
         return self
@@ -175,6 +185,23 @@ class Agent:
         )
         return Evaluation(summary, rolled)
 
+    def certify(
+        self, episodes: Episodes, confidence: float = 0.95
+    ) -> list[Certificate]:
+        """What such episodes prove, constraint by constraint, beyond sampling error."""
+        bounds = self.spec.cost_bounds
+        return [
+            certify_cvar(
+                episodes.cost[:, m],
+                risk_of_episodes(episodes.cost[:, m], risk.cvar(constraint.tail)),
+                cost_limit=constraint.limit,
+                tail=constraint.tail,
+                cost_bound=None if bounds is None else bounds[m],
+                level=confidence,
+            )
+            for m, constraint in enumerate(self.config.constraints)
+        ]
+
     def save(self, path: str | Path) -> None:
         """Write the agent (not its replay) to one file; `orac.load` reads it back."""
         saving.save(path, self.config, self.spec, self.runner.state.agent)
@@ -198,7 +225,7 @@ def make_runner(
     params = dict(config.env.params)
     if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
         return DeviceRunner(envs.make(env, **params), config)
-    if isinstance(getattr(env, "spec", None), EnvSpec):
+    if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
         if cost_fn is not None:
             raise ValueError(
                 "cost_fn must be None for a JAX environment, which reports its own cost."
@@ -255,27 +282,25 @@ def make_agent(
     `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
     go to `envs.host.make_host` (`cost_bound`, `cost_keys`, `metric_names`, ...).
     """
-    if config is None:
-        name = env if isinstance(env, str) else name_of(env)
-        config = presets.preset(algo, name)
-    config = replace(config, seed=seed)
+    name = env if isinstance(env, str) else name_of(env)
+    chosen = replace(chosen or presets.preset(algo, name), seed=seed)
     if env_params:
-        merged = {**dict(config.env.params), **env_params}
-        config = replace(config, env=replace(config.env, params=tuple(merged.items())))
+        merged = {**dict(chosen.env.params), **env_params}
+        chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
     if episode_length is not None:
-        config = replace(config, env=replace(config.env, episode_length=episode_length))
+        chosen = replace(chosen, env=replace(chosen.env, episode_length=episode_length))
     if num_envs is not None:
-        config = replace(config, training=replace(config.training, num_envs=num_envs))
-    config = replace(
-        config,
-        constraints=_constraints(config, constraints, cost_limit, tail),
+        chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
+    chosen = replace(
+        chosen,
+        constraints=_constraints(chosen, constraints, cost_limit, tail),
     )
     if settings:
-        data = config_text.to_dict(config)
+        data = config_text.to_dict(chosen)
         for dotted, value in settings.items():
             config_text.assign(data, dotted, value)
-        config = config_text.from_dict(data)
-    return Agent(env, config, cost_fn=cost_fn, host_options=host_options)
+        chosen = config_text.from_dict(data)
+    return Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
 
 
 def _constraints(
@@ -381,6 +406,7 @@ def resume(
     except BaseException:
         run.close()
         raise
+    agent.run_path = run.path
     for sentence in told:
         say(sentence)
     agent._train(records, callback, progress_bar)

@@ -183,8 +183,10 @@ def summarise(
         constraint = limits.get(name)
         summary[f"{prefix}/mean"] = float(costs.mean())
         summary[f"{prefix}/worst"] = float(costs.max())
-        wanted = sorted({*tails, *([constraint.tail] if constraint else [])})
-        for tail in wanted:
+        wanted: set[float] = {*tails}
+        if constraint:
+            wanted.add(constraint.tail)
+        for tail in sorted(wanted):
             summary[f"{prefix}/cvar_{tail:g}"] = risk_of_episodes(
                 costs, risk.cvar(tail)
             )

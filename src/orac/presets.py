@@ -159,6 +159,11 @@ def with_algorithm(config: Config, algo: str) -> Config:
     return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
 
 
+def with_seed(config: Config, seed: int) -> Config:
+    """The same run with other randomness."""
+    return replace(config, seed=seed)
+
+
 def preset(algo: str, env_id: str) -> Config:
     """The paper's settings of `algo` for one of its worlds, or general ones."""
     if env_id.startswith("orac/GuardedMaze"):

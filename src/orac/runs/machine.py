@@ -50,6 +50,16 @@ def count_threads() -> int:
     return os.cpu_count() or 1
 
 
+def limit_threads(threads: int | None) -> None:
+    """Use so many processors from here on, where there are more; before JAX starts.
+
+    A run that began on fewer threads is then resumed with the same bits.
+    """
+    if threads and hasattr(os, "sched_setaffinity"):
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, processors[:threads])
+
+
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """One sentence for each difference that may change the bits of a resumed run."""
     sentences = []

@@ -84,6 +84,7 @@ def one_round(
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
+    done = jnp.asarray(step.done)
     # Without constraints (plain SAC) costs are logged, not learned from.
     cost = step.cost[:, : problem.num_constraints]
     row = transition_of(
@@ -101,13 +102,13 @@ def one_round(
         agent = agents.observe(agent, state.observation)
     rounds = state.rounds + 1
     agent, metrics, updated = learn(learn_key, agent, buffer, rounds, problem, config)
-    summed, totals = add_to_totals(state.totals, step.reward, step.cost, step.done)
+    summed, totals = add_to_totals(state.totals, step.reward, step.cost, done)
     new_state = TrainState(
         agent=agent,
         replay=buffer,
         env=env_state,
         observation=observation,
-        context=next_context(pivot_key, agent, state.context, cost, step.done, config),
+        context=next_context(pivot_key, agent, state.context, cost, done, config),
         totals=totals,
         rounds=rounds,
     )
@@ -115,7 +116,7 @@ def one_round(
         metrics={**metrics, **act_metrics},
         updated=updated,
         cost=step.cost.sum(axis=0),
-        ended=step.done,
+        ended=done,
         totals=summed,
         env_metrics=step.metrics,
     )

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import jax
+
 from orac.config_text import to_dict
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
@@ -89,7 +91,9 @@ class RunRecords:
         """
         state = runner.state
         template = state._replace(replay=())
-        loaded = self.checkpoints.load_latest(template, state.replay)
+        # Shapes only: the ring on disk must not need a second one in memory.
+        ring = jax.eval_shape(lambda: state.replay)
+        loaded = self.checkpoints.load_latest(template, ring)
         if loaded is None:
             self.run.cut_logs({})
             return None, [
@@ -119,7 +123,7 @@ class RunRecords:
     def _track(self, step: int, row: dict[str, float]) -> None:
         if self._trackers is None:
             self._trackers = open_trackers(
-                self._tracker_names, self.run.path, self._config, step
+                self._tracker_names, self.run.path, self._config, self._saved_step or 0
             )
         for tracker in self._trackers:
             tracker.log(step, row)

@@ -1,0 +1,308 @@
+"""The program `orac`: words to a config to one of the library's functions.
+
+Options are spelled as users of the field type them; `orac train --help` ends with every
+config field and its sentence. Errors that a person can mend are one line, not a trace.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orac import config_text, presets
+from orac.config import Config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    choose_device(getattr(options, "device", None))
+    try:
+        return options.run(options) or 0
+    except (ValueError, OSError, ArithmeticError, ImportError) as error:
+        if os.environ.get("ORAC_TRACEBACK"):
+            raise
+        print(f"orac {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return 130
+
+
+def choose_device(device: str | None) -> None:
+    if device:
+        import jax
+
+        jax.config.update("jax_platforms", "cuda,cpu" if device == "gpu" else device)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="orac",
+        description="Train policies whose worst-case cost stays below a limit.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    train = add(commands, "train", run_train, "train an agent in an environment")
+    add_config_options(train)
+    add_training_options(train)
+    train.add_argument("--name", default="default", help="name of the run's directory")
+
+    resume = add(commands, "resume", run_resume, "go on with a run that was stopped")
+    resume.add_argument("run_dir", metavar="RUN", help="the run's directory")
+    add_training_options(resume, out=False)
+
+    evaluate = add(
+        commands, "evaluate", run_evaluate, "episodes of a trained policy, and its risk"
+    )
+    add_evaluation_options(evaluate)
+
+    show = add(commands, "config", run_config, "print a resolved config")
+    add_config_options(show)
+
+    add(commands, "agents", run_agents, "list the agents")
+    add(commands, "envs", run_envs, "list the environments")
+    add(
+        commands,
+        "doctor",
+        run_doctor,
+        "what is installed, and what would install the rest",
+    )
+    demo = add(commands, "demo", run_demo, "ORAC in the maze, in minutes")
+    demo.add_argument(
+        "--seed", type=int, default=0, help="everything random derives from it"
+    )
+    demo.add_argument("--out", default="demo", help="where to write (default: demo)")
+    return parser
+
+
+def add(commands: Any, name: str, run: Any, about: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """Words that make a config; `--set` reaches every field."""
+    sentences = config_text.field_sentences()
+    parser.add_argument("--algo", default=None, help="agent; `orac agents` lists them")
+    parser.add_argument("--env-id", default=None, help=sentences["env.id"])
+    parser.add_argument("--config", type=Path, help="start from this YAML file instead")
+    parser.add_argument(
+        "--cost-limit", type=float, help=sentences["constraints.0.limit"]
+    )
+    parser.add_argument("--tail", type=float, help=sentences["constraints.0.tail"])
+    parser.add_argument("--seed", type=int, help=sentences["seed"])
+    for option, field in (
+        ("--total-steps", "training.total_steps"),
+        ("--num-envs", "training.num_envs"),
+    ):
+        parser.add_argument(option, type=int, help=sentences[field])
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="any config field, such as agent.kappa=0.5; may be given again",
+    )
+    width = max(map(len, sentences))
+    fields = "\n".join(f"  {name:<{width}}  {text}" for name, text in sentences.items())
+    parser.epilog = f"config fields, for --set:\n{fields}"
+
+
+def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> None:
+    if out:
+        parser.add_argument("--out", default="runs", help="root of run directories")
+    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--track",
+        action="append",
+        choices=("tensorboard", "wandb", "mlflow"),
+        help="where metrics go beside the CSV files (default: tensorboard)",
+    )
+
+
+def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_dir", metavar="RUN", help="a run's directory or saved agent"
+    )
+    parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
+    parser.add_argument(
+        "--tails", type=float, nargs="+", default=[], help="more tails to show"
+    )
+    parser.add_argument(
+        "--stochastic", action="store_true", help="sample the policy, not its mean"
+    )
+    parser.add_argument(
+        "--certify", action="store_true", help="bound the risk with confidence"
+    )
+    parser.add_argument("--confidence", type=float, default=0.95, help="of --certify")
+    parser.add_argument("--video", type=Path, help="film one episode: a .gif or .mp4")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
+
+
+def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
+    """The config that the words mean, and the preset they started from."""
+    if options.config is not None:
+        base = config_text.load(options.config)
+        if options.algo:
+            base = presets.with_algorithm(base, options.algo)
+        if options.env_id:
+            base = config_text.override(base, [f"env.id={options.env_id}"])
+    else:
+        env_id = options.env_id or "orac/GuardedMaze-v0"
+        base = presets.preset(options.algo or "orac", env_id)
+    words = []
+    for option, field in (
+        ("seed", "seed"),
+        ("total_steps", "training.total_steps"),
+        ("num_envs", "training.num_envs"),
+        ("cost_limit", "constraints.0.limit"),
+        ("tail", "constraints.0.tail"),
+    ):
+        value = getattr(options, option)
+        if value is not None:
+            words.append(f"{field}={value}")
+    return config_text.override(base, [*words, *options.set]), base
+
+
+def run_train(options: argparse.Namespace) -> int:
+    from orac.api import Agent
+
+    config, _ = resolve_config(options)
+    agent = Agent(config.env.id, config)
+    print(describe(agent))
+    agent.learn(
+        progress_bar=not options.quiet,
+        out=options.out,
+        name=options.name,
+        trackers=tuple(options.track or ("tensorboard",)),
+    )
+    return finish(agent, agent.run_path)
+
+
+def describe(agent: Any) -> str:
+    """What is about to be trained, with each limit in both of its units."""
+    config = agent.config
+    lines = [f"{config.algo} in {config.env.id}, seed {config.seed}"]
+    for constraint, value in zip(
+        config.constraints, agent.problem.cost_value_limits, strict=True
+    ):
+        lines.append(
+            f"  {constraint.name}: {constraint.measure} at most {constraint.limit:g} an "
+            f"episode, which is {value:.4f} in the critics' units (discount "
+            f"{config.agent.cost_discount:g})"
+        )
+    return "\n".join(lines)
+
+
+def finish(agent: Any, path: Path | None) -> int:
+    """Say how far the run came and what to do next."""
+    total = agent.config.training.total_steps
+    if agent.num_timesteps < total:
+        print(f"Stopped at step {agent.num_timesteps:,} of {total:,}, all saved.")
+        print(f"Go on with: orac resume {path}")
+        return 130
+    print(f"Done: {path}")
+    print(f"Look at it with: orac evaluate {path}")
+    return 0
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    from orac.api import resume
+    from orac.runs.directory import read_meta
+    from orac.runs.machine import limit_threads
+
+    limit_threads(read_meta(options.run_dir).get("threads"))
+    agent = resume(
+        options.run_dir,
+        progress_bar=not options.quiet,
+        trackers=tuple(options.track or ("tensorboard",)),
+    )
+    return finish(agent, Path(options.run_dir))
+
+
+def run_evaluate(options: argparse.Namespace) -> int:
+    from orac.api import load
+
+    agent = load(options.run_dir)
+    result = agent.evaluate(
+        options.episodes, deterministic=not options.stochastic, tails=options.tails
+    )
+    sentences = []
+    if options.certify:
+        sentences = [
+            certificate.sentence()
+            for certificate in agent.certify(result.episodes, options.confidence)
+        ]
+    if options.json:
+        print(json.dumps({**result.summary, "certificates": sentences}, indent=2))
+    else:
+        print(result)
+        for sentence in sentences:
+            print(sentence)
+    if options.video is not None:
+        from orac.video import record
+
+        print(f"Film: {record(agent, options.video)}")
+    return 0
+
+
+def run_config(options: argparse.Namespace) -> int:
+    config, base = resolve_config(options)
+    print(config_text.dump(config), end="")
+    changes = config_text.difference(config, base)
+    print("# changed from the preset:" if changes else "# as the preset has it")
+    for name, (ours, theirs) in changes.items():
+        print(f"#   {name}: {theirs} -> {ours}")
+    return 0
+
+
+def run_agents(options: argparse.Namespace) -> int:
+    for name, algorithm in presets.ALGORITHMS.items():
+        form = algorithm.risk_form or "the world's"
+        print(
+            f"{name:<10} risk {form:<12} behaviour {algorithm.behaviour:<11} ", end=""
+        )
+        print(algorithm.describes)
+    return 0
+
+
+def run_envs(options: argparse.Namespace) -> int:
+    import gymnasium
+
+    from orac import envs
+
+    for env_id in sorted(gymnasium.registry):
+        if env_id.startswith("orac/"):
+            kind = "on device" if envs.has_jax_form(env_id) else "on the host"
+            print(f"{env_id:<32} {kind}")
+    print("and any Gymnasium id whose environment reports info['cost'].")
+    return 0
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    from orac.doctor import diagnose
+
+    print(diagnose())
+    return 0
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    from orac.demo import run
+
+    return run(options.seed, Path(options.out))

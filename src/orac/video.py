@@ -1,0 +1,54 @@
+"""Film an episode of a trained agent in any environment that renders frames."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def record(
+    agent: Any, path: str | Path, seed: int = 0, frames_per_second: int = 20
+) -> Path:
+    """Write one episode of the policy's mean action as a .gif or .mp4."""
+    path = Path(path)
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(
+            f"a film is written as .gif or .mp4, got {path.name!r}. Name the file so."
+        )
+    frames = play(agent, seed)
+    write(path, frames, frames_per_second)
+    return path
+
+
+def play(agent: Any, seed: int) -> list[np.ndarray]:
+    """The frames of one episode."""
+    import gymnasium
+
+    config = agent.config
+    env = gymnasium.make(
+        config.env.id, render_mode="rgb_array", **dict(config.env.params)
+    )
+    observation, _ = env.reset(seed=seed)
+    frames, over = [np.asarray(env.render())], False
+    while not over:
+        flat = gymnasium.spaces.flatten(env.observation_space, observation)
+        action, _ = agent.predict(flat)
+        shaped = np.reshape(action, env.action_space.shape or ())
+        observation, _, terminated, truncated, _ = env.step(shaped)
+        frames.append(np.asarray(env.render()))
+        over = terminated or truncated
+    env.close()
+    return frames
+
+
+def write(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
+    try:
+        import imageio.v3 as imageio
+    except ImportError as error:
+        raise ImportError('films need imageio: pip install "orac-rl[video]"') from error
+    if path.suffix == ".gif":
+        imageio.imwrite(
+            path, np.stack(frames), duration=1000 / frames_per_second, loop=0
+        )
+    else:
+        imageio.imwrite(path, np.stack(frames), fps=frames_per_second, codec="libx264")
