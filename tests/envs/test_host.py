@@ -129,9 +129,14 @@ def speed_cost(obs, action, next_obs, info):
 def test_cost_fn_sees_the_step_before_the_restart(mode):
     # Gymnasium keeps no copy of a final observation, so SAME_STEP gets fresh arrays.
     probe = Counter if mode is AutoresetMode.SAME_STEP else Reusing
-    vector = SyncVectorEnv([probe, partial(probe, length=4)], autoreset_mode=mode)
+    vector = SyncVectorEnv(
+        [probe, partial(probe, length=4)],
+        copy=mode is AutoresetMode.SAME_STEP,
+        autoreset_mode=mode,
+    )
     host = make_host(vector, cost_fn=speed_cost, cost_names=["speed"])
-    for row in transitions(host, 9):
+    ours = make_host(Reusing, 2, cost_fn=speed_cost, cost_names=["speed"])
+    for row in transitions(host, 9) + transitions(ours, 9):
         for observation, reached, _, cost, *_ in row:
             assert reached[1] == observation[1] + 1
             assert cost == (1 + 100 * reached[0],)
@@ -152,6 +157,14 @@ def test_cost_fn_of_a_single_environment_gets_the_users_own_terms():
     assert (obs["time"].tolist(), next_obs["time"].tolist()) == ([0], [1])
     assert action.tolist() == info["action"].tolist() == [0.5]
     assert step.cost.tolist() == [[0.25]]
+
+
+def test_cost_fn_sees_the_action_as_it_was_taken():
+    # Nested overwrites the action that it is given.
+    for env in (Nested, SyncVectorEnv([Nested])):
+        host = make_host(env, cost_fn=lambda o, action, n, i: action, episode_length=9)
+        host.reset(seed=0)
+        assert host.step(np.array([[0.5]], np.float32)).cost.tolist() == [[0.5]]
 
 
 def test_cost_fn_may_give_one_number_per_constraint():

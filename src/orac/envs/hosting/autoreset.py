@@ -101,6 +101,7 @@ def make_flattener(vector: AnyVector, name: str) -> Flattener:
                 f"{name} returned observations of shape {array.shape}, but its spaces say "
                 f"{expected}. Make the two agree."
             )
+        # A copy, always: a vector environment may write its next batch into this one.
         return array.astype(np.float32).reshape(vector.num_envs, size)
 
     def flatten_rows(observation: Any) -> Observations:

@@ -112,9 +112,8 @@ def _flatten_nested(
 
 
 def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
-    """A copy, always: environments may reuse the array that they handed out."""
     try:
-        return array.astype(np.float32)
+        return array.astype(np.float32, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} returned an observation that is not made of numbers ({error})."

@@ -117,7 +117,8 @@ class HostEnv:
     ) -> tuple[Outcome, Readings, Bool[np.ndarray, " batch"]]:
         """Step without looking at what came back: the outcome, its costs, which count."""
         taken = self._own_action(action)
-        outcome = unpack(self.vector.step(taken), self.spec.name)
+        # A copy, because an environment may write into the action that it is given.
+        outcome = unpack(self.vector.step(taken.copy()), self.spec.name)
         self.steps += 1
         valid = ~self._resetting
         return outcome, self._meter.read(outcome, taken, valid), valid
