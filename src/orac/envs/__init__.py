@@ -40,7 +40,12 @@ def make(env_id: str, **parameters: Any) -> Environment:
                 f"{env_id} has no parameter {parameter!r}; it has {known}."
                 + _nearest(parameter, known)
             )
-    return maker(**parameters)
+    return maker(**{name: _hashable(value) for name, value in parameters.items()})
+
+
+def _hashable(value: Any) -> Any:
+    """Lists come from configuration files; an environment is static under jit."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -55,7 +55,7 @@ def check_place(xy: np.ndarray, shape: tuple[int, ...], layout: MazeMap) -> None
     flags = layout.flags()
     for x, y in xy.reshape(-1, 2):
         inside = 0 <= x <= layout.width - 1 and 0 <= y <= layout.height - 1
-        cell = (cell_of(x), cell_of(y)) if inside else None
+        cell = (cell_of(float(x)), cell_of(float(y))) if inside else None
         if cell is None or flags[cell] & WALL:
             where = "outside the map" if cell is None else f"in the wall cell {cell}"
             raise ValueError(

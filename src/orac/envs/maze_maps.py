@@ -151,6 +151,8 @@ def _unknown_map(name: str) -> str:
 
 def _rows(text: str) -> tuple[str, ...]:
     rows = tuple("".join(line.split()) for line in text.splitlines() if line.strip())
+    if not rows:
+        raise ValueError("The map has no rows: draw it with one line a row.")
     strange = sorted(set("".join(rows)) - set(_FLAG_OF))
     if strange:
         raise ValueError(

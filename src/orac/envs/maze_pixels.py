@@ -37,7 +37,7 @@ _GLYPHS = {
 def draw_state(state: Any, layout: MazeMap) -> np.ndarray:
     """The maze and the agent in it, as uint8 of height, width and RGB."""
     image = _draw_map(layout)
-    x, y = np.asarray(state.xy)
+    x, y = np.asarray(state.xy).tolist()
     rows, columns = np.indices(image.shape[:2])
     distance = np.hypot(columns - _pixel(x), rows - _pixel(y)) / CELL_PIXELS
     image[distance < 0.28] = 255
@@ -76,7 +76,7 @@ def _stamp(cell: np.ndarray, glyph: str) -> None:
 
 
 def _pixel(coordinate: float) -> int:
-    return round((float(coordinate) + 0.5) * CELL_PIXELS)
+    return round((coordinate + 0.5) * CELL_PIXELS)
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

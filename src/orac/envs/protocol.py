@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 EnvState = Any
@@ -62,7 +63,7 @@ class Step(NamedTuple):
     metrics: dict[str, Array]
 
     @property
-    def done(self) -> Bool[Array, "*batch"]:
+    def done(self) -> Bool[Array | np.ndarray, "*batch"] | np.bool_:
         return self.terminated | self.truncated
 
 
