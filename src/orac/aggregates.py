@@ -49,7 +49,7 @@ def interquartile_mean(scores: ArrayLike, level: float = 0.95) -> Interval:
     check_level(level)
     scores = finite_values(scores, 2)
     n, tasks = scores.shape
-    estimate = float(_middle_mean(scores.ravel()))
+    estimate = float(_middle_mean(scores.reshape(1, -1))[0])
     if n == 1:
         return Interval(estimate, None, None, level, ONE_RUN, n)
     drawn = _middle_mean(stratified_resamples(scores).reshape(_RESAMPLES, -1))
@@ -93,10 +93,9 @@ def probability_of_improvement(
     high = _score_limit(wins, runs, quantile)
     # Losing is winning seen from the other side.
     low = 1 - _score_limit(1 - wins, (runs[1], runs[0]), quantile)
-    low, high = _mean_of_intervals(wins, low, high)
-    method = "Newcombe score"
-    estimate = float(wins.mean())
-    return Interval(estimate, float(low), float(high), level, method, min(runs))
+    low, high = _mean_of_intervals(wins[:, None], low[:, None], high[:, None])
+    estimate, n = float(wins.mean()), min(runs)
+    return Interval(estimate, float(low[0]), float(high[0]), level, "Newcombe score", n)
 
 
 def _score_limit(
@@ -105,7 +104,7 @@ def _score_limit(
     """Largest p with p - wins <= quantile * its standard error at p, by bisection."""
     pairs, extra = runs[0] * runs[1], sum(runs) / 2 - 1
     low, high = wins.copy(), np.ones_like(wins)
-    for _ in range(50):
+    for _ in range(40):
         p = (low + high) / 2
         variance = p * (1 - p) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p))) / pairs
         inside = p - wins <= quantile * np.sqrt(variance)

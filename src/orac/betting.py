@@ -135,7 +135,7 @@ def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.n
 def _rejected_share(q: np.ndarray, growth: float) -> np.ndarray:
     """The p above q with KL(q, p) = growth, by bisection."""
     low, high = q, np.ones_like(q)
-    for _ in range(50):
+    for _ in range(40):
         p = (low + high) / 2
         divergence = special.rel_entr(q, p) + special.rel_entr(1 - q, 1 - p)
         low, high = (

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac import betting
-from orac.statistics import check_level
+from orac.statistics import check_level, check_share
 
 _MOST_EPISODES = 1_000_000
 
@@ -59,7 +59,7 @@ class Certificate:
 
     def _way_out(self) -> str:
         if self.episodes_needed is not None:
-            about = _round_up(self.episodes_needed, 2)
+            about = _round_up(float(self.episodes_needed), 2)
             return f"about {about} episodes like these would be needed"
         if self.estimate >= self.limit:
             return (
@@ -139,21 +139,21 @@ def certify_violations(
     return Certificate(quantity, violations / n, upper, tail, level, n, needed)
 
 
-def share_upper_bound(successes: float, n: int, level: float = 0.95) -> float:
+def share_upper_bound(successes: int, n: int, level: float = 0.95) -> float:
     """One-sided upper bound of a share by Clopper and Pearson (1934)."""
     check_level(level)
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(
-            "a share needs 0 <= successes <= n and n of at least 1, "
-            f"got {successes} of {n}."
-        )
-    if successes == n:
+    check_share(successes, n)
+    return _share_upper(successes / n, n, level)
+
+
+def _share_upper(share: float, n: int, level: float) -> float:
+    if share == 1:
         return 1.0
-    return float(special.betaincinv(successes + 1, n - successes, level))
+    return float(special.betaincinv(share * n + 1, n - share * n, level))
 
 
 def _episodes_for_share(share: float, n: int, limit: float, level: float) -> int | None:
-    return _first(lambda m: share_upper_bound(share * m, m, level) <= limit, n)
+    return _first(lambda more: _share_upper(share, more, level) <= limit, n)
 
 
 def cvar_upper_bound(

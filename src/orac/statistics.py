@@ -59,6 +59,15 @@ def check_level(level: float) -> None:
         )
 
 
+def check_share(successes: int, n: int) -> None:
+    """Refuse a share that cannot be."""
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(
+            "a share needs 0 <= successes <= n and n of at least 1, "
+            f"got {successes} of {n}."
+        )
+
+
 def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """Mean over runs, with `mean_band`'s interval."""
     band = mean_band(finite_values(values, 1)[:, None], level)
@@ -137,11 +146,7 @@ def share_interval(successes: int, n: int, level: float = 0.95) -> Interval:
     It never covers less than `level`, whatever the true share and n.
     """
     check_level(level)
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(
-            "a share needs 0 <= successes <= n and n of at least 1, "
-            f"got {successes} of {n}."
-        )
+    check_share(successes, n)
     low, high = clopper_pearson(np.asarray(float(successes)), n, level)
     estimate = successes / n
     return Interval(estimate, float(low), float(high), level, "Clopper-Pearson", n)
