@@ -5,7 +5,7 @@ behind it is the fast one where that is known to give the package's own trajecto
 and the package itself elsewhere.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from orac.envs.safety import package
 from orac.envs.safety.tasks import Task, parse
 
 
+@runtime_checkable
 class World(Protocol):
     """What the adapter needs of a simulated world, fast or not."""
 

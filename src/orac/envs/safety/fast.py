@@ -132,7 +132,7 @@ class FastWorld:
         self._vases = joints[:, None] + np.arange(3)
         conf = task.lidar_conf
         self._lidar = Lidar(
-            list(map(len, bodies.values())), conf.num_bins, conf.max_dist
+            list(map(len, bodies.values())), conf.num_bins, float(float(conf.max_dist))
         )
         self._sensors = Sensors(task, model)
         self._touch = Touch(model, task.agent.body_info.geom_names)
@@ -220,8 +220,9 @@ def read_placements(task: Any) -> Placements:
     """What the package would keep apart, and by how much."""
     task._build_placements_dict()
     conf = task.placements_conf
-    radii = {name: radius for name, (_, radius) in conf.placements.items()}
-    return Placements(radii, tuple(conf.extents), conf.margin)
+    radii = {name: float(radius) for name, (_, radius) in conf.placements.items()}
+    x_low, y_low, x_high, y_high = map(float, conf.extents)
+    return Placements(radii, (x_low, y_low, x_high, y_high), float(conf.margin))
 
 
 def body_names(thing: Any) -> list[str]:

@@ -89,6 +89,6 @@ def read_rules(task: Any) -> Rules:
         vase_speed=vases.velocity_threshold if vases else 0.0,
         distance_reward=rewarding.reward_distance,
         goal_reward=rewarding.reward_goal,
-        reward_limit=task.reward_conf.reward_clip,
-        delay=buttons.resampling_delay if buttons else 0,
+        reward_limit=float(task.reward_conf.reward_clip),
+        delay=int(buttons.resampling_delay) if buttons else 0,
     )

@@ -44,7 +44,7 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         if max_episode_steps is not None:
             settings["episode_length"] = max_episode_steps
-        processes = min(num_envs, num_processes or len(os.sched_getaffinity(0)))
+        processes = min(num_envs, num_processes or _cores())
         sizes = [len(part) for part in np.array_split(np.arange(num_envs), processes)]
         self._workers = [Worker(size, settings) for size in sizes[1:]]
         self._local = Chunk(sizes[0], settings)
@@ -160,6 +160,13 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if len(seed) != self.num_envs:
             raise ValueError(f"Expected {self.num_envs} seeds, got {len(seed)}.")
         return [one if one is None else int(one) for one in seed]
+
+
+def _cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 NAMES = ("cost", "goal_met", "goals")
