@@ -251,7 +251,10 @@ def update(
     problem: Problem,
     config: AgentConfig,
 ) -> tuple[AgentState, Metrics]:
-    """One gradient step of everything: critics, actor, temperature, multipliers, targets."""
+    """One gradient step of everything, towards the best policy within its limits. Eq. (1).
+
+    Critics, actor, temperature, multipliers, targets, in that order.
+    """
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
     pivot = pivots.sample(
         pivot_key, state.pivot.params, config.pivot.std, batch.reward.shape[0]
@@ -418,7 +421,8 @@ def update_actor(
 ) -> tuple[Learned, Array, Float[Array, "constraint batch"], Metrics]:
     """One step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
 
-    With the pivot among the inputs it is (35); with the mean as the risk measure, (2).
+    With the pivot among the inputs it is (35); with the mean as the risk measure it is
+    (2), whose other half is `update_multiplier`.
     Returns the log-probabilities and the risks too, which the temperature and the
     multipliers are taught with: at the policy's actions, since those in the replay
     would leak exploration into them.
@@ -479,7 +483,7 @@ def update_multiplier(
     problem: Problem,
     config: AgentConfig,
 ) -> Multiplier:
-    """Raise each multiplier while its mean risk is above the limit; never below zero.
+    """Raise each multiplier while its mean risk is above the limit; at least 0. Eq. (2).
 
     Gradient of multiplier * (limit - mean risk). Projected rather than squashed: the
     paper starts at 0, which neither softplus nor exp can represent.
@@ -520,9 +524,8 @@ def update_pivot(
 ) -> AgentState:
     """The dual form's outer step: move the sampler towards better pivots. Eq. (36).
 
-    # Deviates from Eq. (36): the relu of the mean violation, not the mean of the relu,
-    # as SRCPO's code has it. Critics are frozen; the gradient reaches the pivot directly
-    # and through the critics' input, not through the actor.
+    Critics are frozen; the gradient reaches the pivot directly and through the critics'
+    input, not through the actor.
     """
     pivot_key, action_key = jax.random.split(key)
     batch_size = batch.reward.shape[0]
@@ -543,6 +546,8 @@ def update_pivot(
         ).mean(axis=1)
         risk = valuation.risk_to_go(quantiles, weights, context, problem, config)
         risk = valuation.episode_risk(risk, context, config).mean(axis=1)
+        # Deviates from Eq. (36): the relu of the mean violation, not the mean of the
+        # relu, as SRCPO's code has it.
         violation = jnp.maximum(risk - problem.limits, 0).sum()
         return -value.mean() + config.pivot.penalty * violation
 

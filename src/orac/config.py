@@ -9,7 +9,10 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from orac import risk
 from orac.risk import RiskMeasure
@@ -41,7 +44,7 @@ def check_range(
 ) -> None:
     """Refuse a number that is not finite or lies outside [low, high] or (low, high]."""
     good = (
-        isinstance(value, (int, float))
+        isinstance(value, Real)
         and math.isfinite(value)
         and (low < value if open_low else low <= value)
         and value <= high
@@ -62,6 +65,18 @@ def check_count(what: str, value: int, low: int = 1) -> None:
         raise ValueError(
             f"{what} must be a whole number of at least {low}, got {value!r}."
         )
+
+
+def frozen_value(value: Any) -> Any:
+    """`value` with lists as tuples and NumPy's scalars as Python's, all the way down."""
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen_value(item) for item in value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def freeze(settings: Any, name: str) -> None:
+    """Make one field hashable: a config is static under `jit`."""
+    object.__setattr__(settings, name, frozen_value(getattr(settings, name)))
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,12 @@ class MultiplierConfig:
         check_range("multiplier.learning_rate", self.learning_rate, 0)
         if self.cap is not None:
             check_range("multiplier.cap", self.cap, 0, open_low=True)
+        freeze(self, "pid_gains")
+        if len(self.pid_gains) != 3:
+            raise ValueError(
+                "multiplier.pid_gains must be three numbers (proportional, integral, "
+                f"derivative), got {self.pid_gains}. A gain of 0 switches a term off."
+            )
         for gain in self.pid_gains:
             check_range("multiplier.pid_gains", gain, 0)
 
@@ -241,12 +262,15 @@ class AgentConfig:
             "agent.initial_temperature", self.initial_temperature, 0, open_low=True
         )
         check_count("agent.target_every", self.target_every)
+        if self.target_entropy is not None:
+            check_range("agent.target_entropy", self.target_entropy)
         if self.max_gradient_norm is not None:
             check_range(
                 "agent.max_gradient_norm", self.max_gradient_norm, 0, open_low=True
             )
 
     def _check_networks(self):
+        freeze(self, "hidden_sizes")
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:
             raise ValueError(
@@ -342,6 +366,14 @@ class EnvConfig:
     def __post_init__(self):
         if self.episode_length is not None:
             check_count("env.episode_length", self.episode_length)
+        freeze(self, "params")
+        try:
+            hash(self.params)
+        except TypeError:
+            raise ValueError(
+                "env.params must be numbers, text, bools or lists of them, got "
+                f"{dict(self.params)}. Make the environment in Python and pass it instead."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -360,6 +392,7 @@ class Config:
 
     def __post_init__(self):
         check_count("seed", self.seed, 0)
+        freeze(self, "constraints")
         names = [constraint.name for constraint in self.constraints]
         if len(set(names)) < len(names):
             raise ValueError(

@@ -5,9 +5,9 @@ Unknown keys are errors that name the nearest known one. Values are YAML, so `1e
 """
 
 import ast
-import contextlib
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from orac import config as config_module
-from orac.config import Config, unknown_name
+from orac.config import Config, frozen_value, unknown_name
 
 
 def to_dict(value: Any) -> Any:
@@ -30,7 +30,7 @@ def to_dict(value: Any) -> Any:
         return plain
     if isinstance(value, tuple):
         return [to_dict(item) for item in value]
-    return value
+    return frozen_value(value)
 
 
 def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
@@ -55,7 +55,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if where.endswith("env.params"):
         if not isinstance(value, dict):
             raise ValueError(f"{where} must be a mapping, got {value!r}.")
-        return tuple((str(k), _freeze(v)) for k, v in value.items())
+        return tuple((str(k), v) for k, v in value.items())
     if dataclasses.is_dataclass(hint):
         return from_dict(value, typing.cast(type, hint), where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -74,15 +74,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
-    if hint is float and isinstance(value, str):
-        # YAML 1.1 reads 1e-3 as a string; a person means the number.
-        with contextlib.suppress(ValueError):
-            value = float(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if hint is int and isinstance(value, str) and value.replace("_", "").isdigit():
         return int(value)
     if hint in (int, float, str, bool) and (
         not isinstance(value, hint) or (hint is not bool and isinstance(value, bool))
@@ -92,11 +86,23 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     return value
 
 
-def _freeze(value: Any) -> Any:
-    """Lists as tuples, all the way down: a config is hashable."""
-    if isinstance(value, list):
-        return tuple(_freeze(item) for item in value)
-    return value
+class Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3 and 1e6 as text, for want of a dot; a person means the number."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*)?\.?[\d_]+[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """Plain values from YAML text."""
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be YAML, but: {error}") from error
 
 
 def dump(config: Config) -> str:
@@ -106,11 +112,7 @@ def dump(config: Config) -> str:
 
 def parse(text: str, name: str = "the config") -> Config:
     """A config from YAML text."""
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} must be YAML, but: {error}") from error
-    return from_dict(data)
+    return from_dict(read_yaml(text, name))
 
 
 def load(path: Path | str) -> Config:
@@ -127,7 +129,7 @@ def override(config: Config, assignments: list[str]) -> Config:
             raise ValueError(
                 f"an assignment must look like agent.kappa=0.5, got {text!r}."
             )
-        assign(data, name.strip(), yaml.safe_load(raw))
+        assign(data, name.strip(), read_yaml(raw, f"the value of {name.strip()}"))
     return from_dict(data)
 
 

@@ -30,11 +30,9 @@ def uniform_fractions(num_quantiles: int) -> Fractions:
 def sample_fractions(
     key: Key[Array, ""], shape: tuple[int, ...], floor: float = 0.1
 ) -> Fractions:
-    """Random widths that sum to one along the last axis, and the midpoints between.
-
+    """Random widths that sum to one along the last axis, and the midpoints between."""
     # Deviates from Eq. (24): its fractions have floor 0; 0.1 (as DSAC's code has it)
     # keeps every width away from zero.
-    """
     raw = jax.random.uniform(key, shape) + floor
     widths = raw / raw.sum(axis=-1, keepdims=True)
     upper = jnp.cumsum(widths, axis=-1)
@@ -57,6 +55,14 @@ def quantile_huber(
     return jnp.abs(levels - below) * huber(td_error, kappa) / kappa
 
 
+def pairwise_errors(
+    predictions: Float[Array, "*batch prediction"],
+    targets: Float[Array, "*batch target"],
+) -> Float[Array, "*batch prediction target"]:
+    """Every target minus every prediction. Eq. (23)."""
+    return targets[..., None, :] - predictions[..., :, None]
+
+
 def quantile_loss(
     predictions: Float[Array, "*batch prediction"],
     levels: Float[Array, "*#batch prediction"],
@@ -64,12 +70,10 @@ def quantile_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, "*batch"]:
-    """Every prediction against every target, weighed by the target's width. Eq. (24).
-
+    """Every prediction against every target, weighed by the target's width. Eq. (24)."""
+    td_error = pairwise_errors(predictions, targets)
     # Deviates from Eq. (24): the mean over predictions where it has a sum. The minimiser
     # is the same, and Adam does not see the scale.
-    """
-    td_error = targets[..., None, :] - predictions[..., :, None]
     pairwise = quantile_huber(td_error, levels[..., :, None], kappa)
     return (pairwise * target_widths[..., None, :]).sum(axis=-1).mean(axis=-1)
 

@@ -43,9 +43,10 @@ def reward_upper_bound(
 ) -> Float[Array, "*batch"]:
     """Optimistic reward: ensemble mean plus `optimism` standard deviations. Eq. (14).
 
-    # Deviates from Eq. (14): the printed deviation lacks its square. For two critics
-    # it is half their absolute difference. Negative optimism gives a lower bound.
+    Of two critics the deviation is half their absolute difference. Negative optimism
+    gives a lower bound.
     """
+    # Deviates from Eq. (14): the printed deviation lacks its square.
     return values.mean(axis=0) + optimism * ensemble_spread(values)
 
 
@@ -72,15 +73,18 @@ def mean_shift(
 ) -> Float[Array, "batch action"]:
     """Step of Mahalanobis length `shift_radius` uphill, per row. Eq. (18).
 
-    radius * S g / sqrt(g' S g) with S = diag(std^2). The KL divergence from the actor is
-    radius^2 / 2. Exactly zero where the gradient vanishes.
+    radius * S g / sqrt(g' S g) with S = diag(std^2). Exactly zero where the gradient
+    vanishes.
     """
+    # Choice: the radius is a factor, as printed, so that KL(behaviour, actor) is
+    # radius^2 / 2. The text bounds the KL by it, as OAC does: `radius_from_kl`.
     # Numerics: scaling by the largest entry first keeps squares inside float32's range.
     largest = jnp.abs(std * gradient).max(axis=-1, keepdims=True)
     flat = largest < 1e-12
     unit = jnp.where(flat, 0.0, std * gradient / jnp.where(flat, 1.0, largest))
     norm = jnp.sqrt(jnp.square(unit).sum(axis=-1, keepdims=True))
-    # Deviates from Eq. (18) as OAC's code has it: no 1e-5 is added to the norm.
+    # Choice: nothing is added to the norm; OAC's code adds 1e-5, which shortens the
+    # shift of small gradients.
     return shift_radius * std * unit / jnp.where(flat, 1.0, norm)
 
 
@@ -89,27 +93,34 @@ def radius_from_kl(kl: float) -> float:
     return (2 * kl) ** 0.5
 
 
+def optimistic_objective(
+    pre_tanh: Float[Array, "batch action"],
+    bounds: Bounds,
+    multiplier: Float[Array, " constraint"],
+    cost_value_limits: Float[Array, "constraint #batch"],
+) -> tuple[Float[Array, ""], Float[Array, "constraint batch"]]:
+    """Reward bound minus weighted cost bounds, summed over rows. Eq. (13).
+
+    The weights are held fixed when it is differentiated, and are the second output.
+    """
+    reward_bound, cost_bound = bounds(jnp.tanh(pre_tanh))
+    weight = jax.lax.stop_gradient(
+        exploration_multiplier(multiplier[:, None], cost_value_limits, cost_bound)
+    )
+    return (reward_bound - (weight * cost_bound).sum(axis=0)).sum(), weight
+
+
 def optimistic_gradient(
     mean: Float[Array, "batch action"],
     bounds: Bounds,
     multiplier: Float[Array, " constraint"],
     cost_value_limits: Float[Array, "constraint #batch"],
 ) -> tuple[Float[Array, "batch action"], Float[Array, "constraint batch"]]:
-    """Gradient of the optimistic objective at the actor's own action. Eq. (17).
-
-    # Choice: with respect to the mean before its tanh, as OAC's code has it. The weight
-    # of the cost is held fixed.
-    """
-
-    def objective(pre_tanh: Array) -> tuple[Array, Array]:
-        """Reward bound minus weighted cost bounds, summed over rows. Eq. (13)."""
-        reward_bound, cost_bound = bounds(jnp.tanh(pre_tanh))
-        weight = jax.lax.stop_gradient(
-            exploration_multiplier(multiplier[:, None], cost_value_limits, cost_bound)
-        )
-        return (reward_bound - (weight * cost_bound).sum(axis=0)).sum(), weight
-
-    return jax.grad(objective, has_aux=True)(mean)
+    """Gradient of the optimistic objective at the actor's own action. Eq. (17)."""
+    # Choice: with respect to the mean before its tanh, as OAC's code has it; the paper
+    # does not say. Rows are independent, so one gradient of the sum serves all.
+    gradient_of = jax.grad(optimistic_objective, has_aux=True)
+    return gradient_of(mean, bounds, multiplier, cost_value_limits)
 
 
 def shift_policy(

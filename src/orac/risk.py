@@ -15,9 +15,11 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
@@ -50,7 +52,8 @@ def _inverse_cpw(levels: Levels, power: float) -> Levels:
 DISTORTIONS: dict[str, Distortion] = {
     "mean": Distortion(lambda u, _: u, lambda u, _: u, lambda _: True, "no parameter"),
     "cvar": Distortion(
-        lambda u, tail: jnp.clip((u - (1 - tail)) / tail, 0, 1),
+        # Numerics: from the top, so that 1 maps to 1 exactly however thin the tail.
+        lambda u, tail: 1 - jnp.clip((1 - u) / tail, 0, 1),
         lambda u, tail: 1 - tail + tail * u,
         lambda tail: 0 < tail <= 1,
         "a tail in (0, 1]; it is the worst-case mass: 0.05 means the worst 5%",
@@ -103,11 +106,12 @@ class RiskMeasure:
                 f"got {self.name!r}.{hint}"
             )
         family = DISTORTIONS[self.name]
-        if not math.isfinite(self.parameter) or not family.valid(self.parameter):
+        number = isinstance(self.parameter, Real) and math.isfinite(self.parameter)
+        if not number or not family.valid(self.parameter):
             word = "tail" if self.name == "cvar" else "parameter"
             raise ValueError(
                 f"{word} of risk measure {self.name!r} must be {family.expects}; "
-                f"got {self.parameter}."
+                f"got {self.parameter!r}."
             )
 
     @property
@@ -127,11 +131,9 @@ def cvar(tail: float) -> RiskMeasure:
 
 
 def distort(measure: RiskMeasure, levels: Levels) -> Levels:
-    """Weight of all outcomes below each level: the integral of the spectrum. Eq. (5).
-
-    # Deviates from Eq. (5): its alpha is a quantile level, while Eq. (3) and every
-    experiment use worst-case mass. `tail` is mass everywhere here.
-    """
+    """Weight of all outcomes below each level: the integral of the spectrum. Eq. (5)."""
+    # Deviates from Eq. (5): its alpha is a quantile level, while (3) and every experiment
+    # use worst-case mass. `tail` is mass everywhere here.
     return DISTORTIONS[measure.name].distort(levels, measure.parameter)
 
 
@@ -144,6 +146,18 @@ def distort_levels(measure: RiskMeasure, levels: Levels) -> Levels:
     return DISTORTIONS[measure.name].inverse(levels, measure.parameter)
 
 
+def check_widths(widths: Float[Array, "*batch quantile"]) -> None:
+    """Refuse widths that cannot be made to sum to one; those under `jit` are trusted."""
+    if isinstance(widths, Tracer):
+        return
+    fine = jnp.isfinite(widths).all() and (widths >= 0).all()
+    if not fine or not (widths.sum(axis=-1) > 0).all():
+        raise ValueError(
+            "widths must be finite, at least 0 and of a positive sum along the last axis, "
+            f"got {widths}. Use 1 / number of quantiles for equal ones."
+        )
+
+
 def level_weights(
     measure: RiskMeasure, widths: Float[Array, "*batch quantile"]
 ) -> Float[Array, "*batch quantile"]:
@@ -151,6 +165,7 @@ def level_weights(
 
     Exact for any step distribution: w_k = D(u_k) - D(u_{k-1}), u the summed widths.
     """
+    check_widths(widths)
     upper = jnp.cumsum(widths, axis=-1)
     # Numerics: rounding may leave the last level just off 1, where some D are steep.
     upper = jnp.clip(upper / upper[..., -1:], 0, 1)
@@ -182,6 +197,18 @@ def sample_risk(
     return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
 
 
+def tail_excess(
+    quantiles: Float[Array, "*batch quantile"],
+    pivot: Float[Array, "*#batch"],
+    tail: float,
+) -> Float[Array, "*batch quantile"]:
+    """What lies above the pivot, as many times as the tail fits into one. Eq. (33).
+
+    g(x) = max(x - pivot, 0) / tail: the spectrum's steps are 0 and 1 / tail.
+    """
+    return jnp.maximum(quantiles - pivot[..., None], 0) / tail
+
+
 def dual_risk(
     quantiles: Float[Array, "*batch quantile"],
     pivot: Float[Array, "*#batch"],
@@ -190,10 +217,9 @@ def dual_risk(
     """CVaR in its dual form at a given pivot: never below the primal. Eq. (34).
 
     risk = mean_k max(q_k - pivot, 0) / tail + pivot, smallest at the pivot that is the
-    value at risk. The paper's g of (33) with eta_1 = 0 and eta_2 = 1 / tail.
+    value at risk. The integral of the conjugate in (34) is the pivot.
     """
-    excess = jnp.maximum(quantiles - pivot[..., None], 0)
-    return excess.mean(axis=-1) / tail + pivot
+    return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
 
 
 def optimal_pivot(samples: Float[Array, " sample"], tail: float) -> Float[Array, ""]:
@@ -203,7 +229,7 @@ def optimal_pivot(samples: Float[Array, " sample"], tail: float) -> Float[Array,
 
 
 def require_dual(measure: RiskMeasure) -> None:
-    """Refuse a measure that has no dual form with one pivot."""
+    """Refuse a measure whose dual form is not an infimum over one pivot. Eq. (30)."""
     if measure.name == "cvar":
         return
     if not measure.coherent:

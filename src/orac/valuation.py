@@ -46,7 +46,7 @@ def make_problem(
     episode_length: int,
     cost_discount: float,
 ) -> Problem:
-    """Convert each episode limit to the units of the critics."""
+    """The constrained problem, its episode limits in the units of the critics. Eq. (6)."""
     limits = tuple(
         risk.cost_value_limit(constraint.limit, cost_discount, episode_length)
         for constraint in constraints
@@ -82,7 +82,7 @@ def condition(
     context: Context,
     config: AgentConfig,
 ) -> Float[Array, "batch input"]:
-    """What actor and critics see: in the dual form, the pivot too."""
+    """What actor and critics see: in the dual form, the pivot too. Eq. (35)."""
     if config.risk_form != "dual":
         return observation
     return jnp.concatenate([observation, context.pivot], axis=-1)
@@ -133,7 +133,7 @@ def cost_quantiles(
     """Quantiles of the cost to go, every constraint and member."""
     shape = (problem.num_constraints, config.num_cost_critics, inputs.shape[0])
     if not members:
-        return jnp.zeros((*shape, 1))
+        return jnp.zeros((*shape, levels.shape[-1]))
     rows = jnp.concatenate([inputs, action], axis=-1)
     if config.risk_form == "implicit":
         flat = networks.apply_implicit_ensemble(members, rows, levels)
