@@ -1,5 +1,8 @@
 """The Gymnasium face of JAX environments, single and vector."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -244,6 +247,16 @@ def test_table_of_jax_forms_knows_its_own():
     assert envs.has_jax_form(MAZE)
     assert not envs.has_jax_form("CartPole-v1")
     assert envs.make(MAZE, start_box=[1.0, 1.0, 2.0, 2.0]).start_box == (1, 1, 2, 2)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_names_are_registered_without_loading_jax():
+    code = (
+        "import sys, gymnasium, orac.envs\n"
+        f"assert {MAZE!r} in gymnasium.registry\n"
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_equal_environments_share_one_compilation(monkeypatch):

@@ -8,14 +8,18 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from orac.envs.protocol import Environment
+if TYPE_CHECKING:
+    from orac.envs.protocol import Environment
+else:
+    Environment = Any
 
 _JAX_FORMS = {
     "orac/GuardedMaze-v0": "orac.envs.guarded_maze:GuardedMaze",
+    "orac/CityLearn-v0": "orac.envs.citylearn:CityLearn",
 }
 
 

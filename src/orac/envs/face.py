@@ -68,9 +68,10 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 "Call reset() first: no episode has begun, or the last one has ended."
             )
         action = check_action(action, self.action_space)
-        self._state, step = jax.device_get(
-            _step_one(self.env, self._key, self._tally.length, self._state, action)
+        self._state, step = _step_one(
+            self.env, self._key, self._tally.length, self._state, action
         )
+        step = _to_host(step)
         self._is_over = bool(step.done)
         info = self._tally.add(step)
         if self._is_over:
@@ -137,7 +138,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self.env, self._key, self._num_steps, self._state, actions
         )
         self._num_steps += 1
-        observation, step = jax.device_get((observation, step))
+        observation, step = _to_host((observation, step))
         everywhere = np.ones(self.num_envs, bool)
         infos = _with_masks(self._tally.add(step), everywhere)
         if step.done.any():
@@ -165,7 +166,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def render(self) -> tuple[np.ndarray, ...] | None:
         if not self.render_mode:
             return None
-        states = jax.device_get(self._state)
+        states = _to_host(self._state)
         rows = range(self.num_envs)
         return tuple(
             _render(self.env, jax.tree.map(lambda leaf, row=row: leaf[row], states))
@@ -246,6 +247,11 @@ def _tell_facts(face: Any, spec: EnvSpec) -> None:
 
 def _draw_key(generator: np.random.Generator) -> Key[Array, ""]:
     return jax.random.key(int(generator.integers(2**32)))
+
+
+def _to_host(tree: Any) -> Any:
+    # Twice as fast as jax.device_get on the few small arrays of one step.
+    return jax.tree.map(np.asarray, tree)
 
 
 def _plain(value: np.ndarray) -> Any:

@@ -19,13 +19,17 @@ RESET_OPTIONS = ("xy", "guard")
 
 def check_parameters(params: Any) -> None:
     """Numbers in their ranges and known words; the map is checked when it is read."""
-    _check_number(params, "guard_probability", 0.0, 1.0, "the chance of a guard")
+    _check_number(params, "guard_probability", 0.0, 1.0, "It is the chance of a guard.")
     for name in ("red_cost", "guard_cost", "pink_cost"):
-        _check_number(params, name, 0.0, math.inf, "a cost paid, not a reward")
-    _check_number(params, "action_noise", 0.0, math.inf, "a standard deviation")
+        _check_number(
+            params, name, 0.0, math.inf, "A cost is paid, it is not a negative reward."
+        )
+    _check_number(
+        params, "action_noise", 0.0, math.inf, "It is a standard deviation, in cells."
+    )
     for name in ("goal_reward", "step_reward", "bonus"):
-        _check_number(params, name, -math.inf, math.inf, "a reward")
-    _check_number(params, "step_scale", 0.0, 1.99, "2 cells a step could jump a wall")
+        _check_number(params, name, -math.inf, math.inf, "It is a reward.")
+    _check_number(params, "step_scale", 0.0, 1.99, "A longer step could jump a wall.")
     _check_count(params, "num_paid_steps", 0)
     _check_count(params, "time_limit", 1)
     if not isinstance(params.map, str):
@@ -88,7 +92,7 @@ def _check_number(params: Any, name: str, low: float, high: float, why: str) -> 
     value = getattr(params, name)
     if value is not None and not (_is_number(value) and low <= value <= high):
         raise ValueError(
-            f"{name} must be a number in [{low:g}, {high:g}], got {value!r}: it is {why}."
+            f"{name} must be a number in [{low:g}, {high:g}], got {value!r}. {why}"
         )
 
 

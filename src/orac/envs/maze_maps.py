@@ -112,7 +112,8 @@ def load_map(
     """A named map, or one drawn in text (several lines), checked.
 
     `start_box` replaces the map's own start, `pink_cell` moves its pink cell. A map
-    of your own starts in the rectangle of its `s` cells, 0.1 away from their outer edge.
+    of your own starts in the rectangle of its `s` cells, 0.1 away from their outer edge,
+    and lasts 100 steps for every 8 cells of its longer side.
     """
     if "\n" in map:
         text, own_box, time_limit = map, None, None
