@@ -6,8 +6,10 @@ come on standard input, answers leave on what was standard output; anything prin
 to standard error. Only numbers and JSON travel, so nothing received can run.
 """
 
+import contextlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -67,11 +69,17 @@ class Worker:
 
     def close(self) -> None:
         """The worker ends when its input does."""
-        if self._process.stdin and not self._process.stdin.closed:
-            self._process.stdin.close()
-            self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                # What the worker did not live to read is flushed into nothing.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _send(self, kind: bytes, payload: bytes) -> None:
         try:
@@ -151,6 +159,8 @@ def _read(stream: Any) -> tuple[bytes, bytes] | None:
 
 
 def main() -> None:
+    # Ctrl-C is for the process that owns this one; closing the pipe ends both.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin.buffer, answers)
