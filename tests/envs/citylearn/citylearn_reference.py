@@ -1,0 +1,114 @@
+"""CityLearn 2.1.2 itself, stepped beside ours. Needs `make setup-citylearn`."""
+
+import sys
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+DATASET = "citylearn_challenge_2023_phase_2_local_evaluation"
+
+
+class Episode(NamedTuple):
+    """What CityLearn recorded, the hour first and the building last."""
+
+    outage: np.ndarray
+    observation: np.ndarray
+    """Scaled by CityLearn's observation space; one row more than there are actions."""
+    temperature: np.ndarray
+    set_point: np.ndarray
+    net: np.ndarray
+    tank_level: np.ndarray
+    battery_level: np.ndarray
+    unserved_energy: float
+    outage_violations: float
+
+
+def make_reference(buildings: tuple[int, ...], saifi: float, caidi: float):
+    """An untouched CityLearnEnv of the chosen buildings, numbered from 1."""
+    import gymnasium
+    import torch
+
+    # One thread is fastest for networks this small, and kind to a busy machine.
+    torch.set_num_threads(1)
+    # CityLearn 2.1.2 was written for the old name of Gymnasium and needs its spaces.
+    sys.modules.setdefault("gym", gymnasium)
+    from citylearn.citylearn import CityLearnEnv
+    from citylearn.data import DataSet
+
+    schema = DataSet.get_schema(DATASET)
+    for building in schema["buildings"].values():
+        model = building["power_outage"]["stochastic_power_outage_model"]
+        model["attributes"].update(saifi=saifi, caidi=caidi)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CityLearnEnv(
+            schema, central_agent=True, buildings=[i - 1 for i in buildings]
+        )
+
+
+def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
+    """Play `actions`, in CityLearn's own box, against the outages of `seed`."""
+    for building in env.buildings:
+        building.stochastic_power_outage_model.random_seed = seed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        observations = [env.reset()[0]]
+        for action in actions:
+            observations.append(env.step([action.tolist()])[0][0])
+    assert env.done
+    space = env.observation_space[0]
+    scaled = (np.array(observations) - space.low) / (space.high - space.low)
+
+    def stack(*names: str) -> np.ndarray:
+        values = env.buildings
+        for name in names:
+            values = [getattr(value, name) for value in values]
+        return np.stack(values, axis=-1)
+
+    return Episode(
+        outage=np.asarray(env.buildings[0].power_outage_signal),
+        observation=scaled,
+        temperature=stack("indoor_dry_bulb_temperature"),
+        set_point=stack("indoor_dry_bulb_temperature_set_point"),
+        net=stack("net_electricity_consumption"),
+        tank_level=stack("dhw_storage", "soc"),
+        battery_level=stack("electrical_storage", "soc"),
+        unserved_energy=np.mean([unserved_energy(b) for b in env.buildings]),
+        outage_violations=np.mean([outage_violations(b) for b in env.buildings]),
+    )
+
+
+def unserved_energy(building) -> float:
+    """CityLearn's own figure over the outage hours."""
+    from citylearn.cost_function import CostFunction
+
+    expected = (
+        building.cooling_demand
+        + building.heating_demand
+        + building.dhw_demand
+        + building.non_shiftable_load
+    )
+    served = (
+        building.energy_from_cooling_device
+        + building.energy_from_heating_device
+        + building.energy_from_dhw_device
+        + building.energy_from_dhw_storage
+        + building.energy_to_non_shiftable_load
+    )
+    return CostFunction.normalized_unserved_energy(
+        expected, served, building.power_outage_signal
+    )[-1]
+
+
+def outage_violations(building) -> float:
+    """CityLearn's own figure over the occupied outage hours, one degree either way."""
+    from citylearn.cost_function import CostFunction
+
+    return CostFunction.one_minus_thermal_resilience(
+        power_outage=building.power_outage_signal,
+        indoor_dry_bulb_temperature=building.indoor_dry_bulb_temperature,
+        dry_bulb_temperature_set_point=building.indoor_dry_bulb_temperature_set_point,
+        band=1.0,
+        occupant_count=building.occupant_count,
+    )[-1]
