@@ -180,35 +180,46 @@ def act(
     problem: Problem,
     config: AgentConfig,
 ) -> tuple[Float[Array, "batch action"], Metrics]:
-    """Sample the behaviour policy. `shift_radius` is traced: 0 is the plain actor."""
+    """Sample the behaviour policy. `shift_radius` is traced: 0 is the plain actor.
+
+    At 0 the shift is not computed at all, in a branch of its own. Adding a shift of zero
+    would be the actor too, but XLA fuses that program otherwise, and the last bits of an
+    action would depend on whether its agent could have shifted it.
+    """
     observation = scale_observation(state.observation_stats, observation, config)
     inputs = valuation.condition(observation, context, config)
-    mean, std = networks.apply_actor(state.actor.params, inputs)
-    metrics: Metrics = {}
-    if config.behaviour == "optimistic":
-        shift = exploration.shift_policy(
-            mean,
-            std,
-            valuation.make_bounds(
-                state.reward_critics.params,
-                state.cost_critics.params,
-                inputs,
-                context,
-                problem,
-                config,
-            ),
-            state.multiplier.value,
-            valuation.from_here(problem.limits[:, None], context, config),
-            shift_radius,
+
+    def plain() -> Array:
+        mean, std = networks.apply_actor(state.actor.params, inputs)
+        return networks.sample_action(key, mean, std)[0]
+
+    def optimistic() -> tuple[Array, Metrics]:
+        mean, std = networks.apply_actor(state.actor.params, inputs)
+        bounds = valuation.make_bounds(
+            state.reward_critics.params,
+            state.cost_critics.params,
+            inputs,
+            context,
+            problem,
+            config,
         )
-        mean = shift.mean
+        limits = valuation.from_here(problem.limits[:, None], context, config)
+        shift = exploration.shift_policy(
+            mean, std, bounds, state.multiplier.value, limits, shift_radius
+        )
         metrics = {"explore/shift_norm": shift.length.mean()}
+        weights = shift.exploration_multiplier.mean(axis=1)
         for m, name in enumerate(problem.names):
-            metrics[f"explore/multiplier/{name}"] = shift.exploration_multiplier[
-                m
-            ].mean()
-    action, _ = networks.sample_action(key, mean, std)
-    return action, metrics
+            metrics[f"explore/multiplier/{name}"] = weights[m]
+        return networks.sample_action(key, shift.mean, std)[0], metrics
+
+    def unshifted() -> tuple[Array, Metrics]:
+        shapes = jax.eval_shape(optimistic)[1]
+        return plain(), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    if config.behaviour != "optimistic":
+        return plain(), {}
+    return jax.lax.cond(jnp.asarray(shift_radius) > 0, optimistic, unshifted)
 
 
 def evaluation_policy(

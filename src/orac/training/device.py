@@ -30,7 +30,8 @@ from orac.valuation import Problem
 
 def init(key: Key[Array, ""], env: Environment, config: Config) -> TrainState:
     """Reset the environments and make the agent."""
-    env_key, agent_key = jax.random.split(key)
+    # The run and its evaluations fold 1 and 2 into this key, and `split` would give those.
+    env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
     problem = problem_of(env.spec, config)
     state = init_train_state(

@@ -39,7 +39,7 @@ def init(
     config: Config,
 ) -> TrainState:
     """A fresh agent at the first observations of the environments."""
-    _, agent_key = jax.random.split(key)
+    _, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     return init_train_state(
         agent_key, (), jnp.asarray(observation), spec, problem, config
     )

@@ -180,6 +180,7 @@ def learn(
 ) -> tuple[AgentState, Metrics, Bool[Array, ""]]:
     """The gradient steps that are due after this round, if any."""
     training = config.training
+    updates_key, outer_key = jax.random.split(key)
     ratio = training.gradient_steps * training.num_envs
     num_updates, every = max(round(ratio), 1), max(round(1 / ratio), 1)
     due = (rounds * training.num_envs >= training.learning_starts) & (
@@ -193,14 +194,15 @@ def learn(
 
     def all_due(agent: AgentState) -> tuple[AgentState, Metrics]:
         if num_updates == 1:
-            return one(agent, key)
-        agent, metrics = jax.lax.scan(one, agent, jax.random.split(key, num_updates))
+            return one(agent, updates_key)
+        keys = jax.random.split(updates_key, num_updates)
+        agent, metrics = jax.lax.scan(one, agent, keys)
         return agent, jax.tree.map(lambda x: x.mean(), metrics)
 
     shapes = jax.eval_shape(all_due, agent)[1]
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     agent, metrics = jax.lax.cond(due, all_due, lambda a: (a, nothing), agent)
-    agent = outer_step(key, agent, buffer, rounds, problem, config)
+    agent = outer_step(outer_key, agent, buffer, rounds, problem, config)
     return agent, metrics, due
 
 
@@ -222,7 +224,7 @@ def outer_step(
     )
 
     def outer(agent: AgentState) -> AgentState:
-        sample_key, update_key = jax.random.split(jax.random.fold_in(key, 1))
+        sample_key, update_key = jax.random.split(key)
         batch = replay.sample(sample_key, buffer, config.training.batch_size)
         return agents.update_pivot(update_key, agent, batch, problem, config.agent)
 

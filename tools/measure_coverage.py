@@ -1,0 +1,241 @@
+"""Measure how often intervals between seeds hold the truth, for the tables of the docs.
+
+    python tools/measure_coverage.py            prints the tables
+    python tools/measure_coverage.py --write    puts them into docs/statistics.md
+
+Everything is drawn from fixed seeds. Takes some minutes on one core. Certificates have
+their own: `measure_certificates.py`.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+from orac import aggregates, statistics
+
+PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+RUNS = (2, 3, 5, 10, 20)
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+def success_like(share: float) -> Draw:
+    """Runs that succeed nine times in ten, or fail nine times in ten."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        good = random.random(shape) < share
+        return np.where(good, random.beta(18, 2, shape), random.beta(2, 18, shape))
+
+    return draw
+
+
+BETWEEN: dict[str, tuple[Draw, float]] = {
+    "normal": (lambda random, shape: random.normal(size=shape), 0.0),
+    "lognormal, sigma 0.5": (
+        lambda random, shape: random.lognormal(0, 0.5, shape),
+        math.exp(0.125),
+    ),
+    "success-like, half": (success_like(0.5), 0.5),
+    "uniform": (lambda random, shape: random.random(shape), 0.5),
+    "Student, 3 degrees": (lambda random, shape: random.standard_t(3, shape), 0.0),
+    "exponential": (lambda random, shape: random.exponential(size=shape), 1.0),
+    "lognormal, sigma 1": (
+        lambda random, shape: random.lognormal(0, 1, shape),
+        math.exp(0.5),
+    ),
+    "success-like, 7 in 10": (success_like(0.7), 0.66),
+    "success-like, 9 in 10": (success_like(0.9), 0.82),
+}
+COMPARED = ("normal", "lognormal, sigma 0.5", "success-like, half")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head)]
+    lines += [["---"] * len(lines[0]), *map(list, rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def bootstrap_means(values: np.ndarray, bias_corrected: bool) -> np.ndarray:
+    """Percentile or BCa limits (Efron, 1987) of each column's mean, at 95 %."""
+    n, random = len(values), np.random.default_rng(0)
+    shares = random.multinomial(n, np.full(n, 1 / n), size=2000) / n
+    drawn = np.sort(shares @ values, axis=0)
+    levels = np.tile([[0.025], [0.975]], (1, values.shape[1]))
+    if bias_corrected:
+        mean = values.mean(axis=0)
+        below = ((drawn < mean).mean(axis=0) + (drawn <= mean).mean(axis=0)) / 2
+        bias = special.ndtri(np.clip(below, 1e-3, 1 - 1e-3))
+        gaps = values - mean
+        skew = (gaps**3).sum(axis=0) / (6 * (gaps**2).sum(axis=0) ** 1.5)
+        shifted = bias + special.ndtri(levels)
+        levels = special.ndtr(bias + shifted / (1 - skew * shifted))
+    ranks = np.clip((levels * 2000).astype(int), 0, 1999)
+    return np.take_along_axis(drawn, ranks, axis=0)
+
+
+def student_means(values: np.ndarray) -> np.ndarray:
+    n = len(values)
+    half = special.stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
+
+
+def our_means(values: np.ndarray) -> np.ndarray:
+    band = statistics.mean_band(values)
+    assert band.low is not None and band.high is not None
+    return np.stack([band.low, band.high])
+
+
+MEANS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "percentile bootstrap": lambda values: bootstrap_means(values, False),
+    "BCa bootstrap": lambda values: bootstrap_means(values, True),
+    "Student": student_means,
+    "ours": our_means,
+}
+
+
+def mean_coverage(name: str, method: str, runs: int, sets: int = 10_000) -> float:
+    draw, truth = BETWEEN[name]
+    random, hits = np.random.default_rng(runs), []
+    for _ in range(sets // 500):
+        low, high = MEANS[method](draw(random, (runs, 500)))
+        hits.append((low <= truth) & (truth <= high))
+    return float(np.mean(hits))
+
+
+def mean_table() -> str:
+    pairs = [(name, method) for name in COMPARED for method in MEANS]
+    others = [name for name in BETWEEN if name not in COMPARED]
+    pairs += [(name, method) for name in others for method in ("Student", "ours")]
+    rows = [
+        [name, method, *(percent(mean_coverage(name, method, n)) for n in RUNS)]
+        for name, method in pairs
+    ]
+    return table(["distribution of runs", "interval", *map(str, RUNS)], rows)
+
+
+def difference_coverage(name: str, runs: int, factor: float, sets: int = 4000) -> float:
+    """Of ours minus theirs, whose runs spread `factor` times as much."""
+    draw, truth = BETWEEN[name]
+    random, hits = np.random.default_rng(runs), 0
+    for _ in range(sets):
+        ours, theirs = draw(random, (runs,)), factor * draw(random, (runs,))
+        found = statistics.difference_interval(ours, theirs)
+        assert found.low is not None and found.high is not None
+        hits += found.low <= (1 - factor) * truth <= found.high
+    return hits / sets
+
+
+def difference_table() -> str:
+    rows = [
+        [
+            name,
+            f"{factor:g}",
+            *(percent(difference_coverage(name, n, factor)) for n in RUNS),
+        ]
+        for name in COMPARED
+        for factor in (1.0, 3.0)
+    ]
+    return table(["distribution of runs", "their spread", *map(str, RUNS)], rows)
+
+
+def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[float]:
+    """Of the interquartile mean: rliable's percentile interval, and ours."""
+    draw, _ = BETWEEN[name]
+    large = draw(np.random.default_rng(9), (2_000_000,))
+    low, high = np.quantile(large, [0.25, 0.75])
+    truth = large[(low <= large) & (large <= high)].mean()
+    random, hits = np.random.default_rng(runs), np.zeros(2)
+    for _ in range(sets):
+        scores = draw(random, (runs, tasks))
+        drawn = aggregates.stratified_resamples(scores, 1000).reshape(1000, -1)
+        cut = drawn.shape[1] // 4
+        means = np.sort(drawn, axis=1)[:, cut : drawn.shape[1] - cut].mean(axis=1)
+        plain = np.quantile(means, [0.025, 0.975])
+        found = aggregates.interquartile_mean(scores)
+        assert found.low is not None and found.high is not None
+        hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
+    return list(hits / sets)
+
+
+def middle_table() -> str:
+    rows = []
+    for name in (*COMPARED, "Student, 3 degrees"):
+        for tasks in (1, 5):
+            found = [middle_coverage(name, n, tasks) for n in RUNS[1:]]
+            cells = [f"{percent(plain)} → {percent(ours)}" for plain, ours in found]
+            rows.append([name, str(tasks), *cells])
+    return table(["distribution of runs", "tasks", *map(str, RUNS[1:])], rows)
+
+
+def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Share of pairs won, over the last but one axis of runs, mean over tasks."""
+    gaps = ours[..., :, None, :] - theirs[..., None, :, :]
+    return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-3, -2, -1))
+
+
+def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
+    """Of normal runs: rliable's percentile interval, and ours."""
+    truth = special.ndtr(shift / math.sqrt(2))
+    random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000
+    for _ in range(sets):
+        ours = random.normal(shift, 1, (runs, tasks))
+        theirs = random.normal(0, 1, (runs, tasks))
+        drawn = wins(
+            aggregates.stratified_resamples(ours, 1000, seed=1),
+            aggregates.stratified_resamples(theirs, 1000, seed=2),
+        )
+        plain = np.quantile(drawn, [0.025, 0.975])
+        found = aggregates.probability_of_improvement(ours, theirs)
+        assert found.low is not None and found.high is not None
+        hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
+    return list(hits / sets)
+
+
+def improvement_table() -> str:
+    rows = []
+    for shift in (0.0, 1.0, 2.0, 3.0):
+        for tasks in (1, 4):
+            found = [improvement_coverage(shift, n, tasks) for n in (3, 5, 10)]
+            cells = [f"{percent(plain)} → {percent(ours)}" for plain, ours in found]
+            truth = special.ndtr(shift / math.sqrt(2))
+            rows.append([f"{truth:.2f}", str(tasks), *cells])
+    return table(["true probability", "tasks", "3", "5", "10"], rows)
+
+
+TABLES = {
+    "means": mean_table,
+    "differences": difference_table,
+    "middle": middle_table,
+    "improvement": improvement_table,
+}
+
+
+def write(name: str, text: str) -> None:
+    """Replace what stands between the page's two comments of that name."""
+    page = PAGE.read_text()
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    head, rest = page.split(begin)
+    PAGE.write_text(head + begin + "\n" + text + "\n\n" + end + rest.split(end)[1])
+
+
+def main(tables: dict[str, Callable[[], str]]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=tables, help="one table instead of all")
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    arguments = parser.parse_args()
+    for name in [arguments.only] if arguments.only else tables:
+        text = tables[name]()
+        print(f"{name}\n\n{text}\n", flush=True)
+        if arguments.write:
+            write(name, text)
+
+
+if __name__ == "__main__":
+    main(TABLES)
