@@ -7,6 +7,13 @@ import numpy as np
 
 from orac.training.state import RoundReport
 
+ORDER = ("critic", "actor", "constraint", "explore")
+"""Who is named first when several go wrong in one round: as an update goes."""
+
+ADVICE = (
+    "Try smaller learning rates, agent.max_gradient_norm=10, or agent.reward_scale=0.1."
+)
+
 
 class NonFiniteError(ArithmeticError):
     """A quantity of a run became infinite or not a number."""
@@ -15,28 +22,33 @@ class NonFiniteError(ArithmeticError):
 def check_report(
     report: RoundReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
-    """Refuse a stretch in which a metric or an episode's sum was not finite."""
-    for name, values in sorted(report.metrics.items()):
-        bad = ~np.isfinite(values) & report.updated
-        if bad.any():
-            stop(name, first_round, int(bad.argmax()), num_envs, last_good)
-    sums = {"reward": report.totals.reward, "cost": report.totals.cost}
-    for name, values in sums.items():
-        bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-        if bad.any():
-            quantity = f"{name} of the environment"
-            stop(quantity, first_round, int(bad.argmax()), num_envs, last_good)
-
-
-def stop(
-    quantity: str, first_round: int, index: int, num_envs: int, last_good: str
-) -> None:
-    step = (first_round + index + 1) * num_envs
+    """Refuse a stretch in which something was not finite; the earliest is the cause."""
+    bad = {
+        "the environment's reward": rows_not_finite(report.totals.reward),
+        "the environment's cost": rows_not_finite(report.totals.cost),
+    }
+    for name in sorted(report.metrics, key=lambda name: ORDER.index(group(name))):
+        bad[name] = rows_not_finite(report.metrics[name]) & report.updated
+    first = {name: int(rows.argmax()) for name, rows in bad.items() if rows.any()}
+    if not first:
+        return
+    quantity = min(first, key=first.__getitem__)
+    step = (first_round + first[quantity] + 1) * num_envs
+    of_environment = quantity.startswith("the environment")
+    advice = "Its step returned it: mend it there." if of_environment else ADVICE
     raise NonFiniteError(
-        f"{quantity} must be finite, but it was not at step {step:,}. {last_good} "
-        "Try smaller learning rates, agent.max_gradient_norm=10, or "
-        "agent.reward_scale=0.1."
+        f"{quantity} must be finite, but it was not at step {step:,}. {last_good} {advice}"
     )
+
+
+def rows_not_finite(values: Any) -> np.ndarray:
+    """For each entry of the first axis, whether anything in it is infinite or NaN."""
+    return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+
+
+def group(name: str) -> str:
+    """The part of a metric's name before the first slash."""
+    return name.partition("/")[0]
 
 
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
@@ -45,6 +57,5 @@ def check_parameters(agent: Any, step: int, last_good: str) -> None:
         if not bool(np.isfinite(np.asarray(leaf)).all()):
             raise NonFiniteError(
                 f"the agent's {jax.tree_util.keystr(path)} must be finite, but it was "
-                f"not at step {step:,}. {last_good} Try smaller learning rates, "
-                "agent.max_gradient_norm=10, or agent.reward_scale=0.1."
+                f"not at step {step:,}. {last_good} {ADVICE}"
             )
