@@ -11,7 +11,7 @@ to the loop. Names follow Stable-Baselines3 where it has them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ class Agent:
         out: str | Path | None = None,
         name: str = "default",
         trackers: Sequence[str] = ("tensorboard",),
-    ) -> Self:
+    ) -> "Agent":
         """Train until `total_timesteps` environment steps were taken in all.
 
         With `out` everything is kept in a run directory below it, and `orac.resume` goes
@@ -283,7 +283,7 @@ def make_agent(
     go to `envs.host.make_host` (`cost_bound`, `cost_keys`, `metric_names`, ...).
     """
     name = env if isinstance(env, str) else name_of(env)
-    chosen = replace(chosen or presets.preset(algo, name), seed=seed)
+    chosen = replace(config or presets.preset(algo, name), seed=seed)
     if env_params:
         merged = {**dict(chosen.env.params), **env_params}
         chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))

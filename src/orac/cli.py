@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from orac import config_text, presets
+from orac.compilation import keep_compiled_programs
 from orac.config import Config
+from orac.runs.directory import RunInUse
+from orac.runs.machine import limit_threads, threads_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    choose_device(getattr(options, "device", None))
+    prepare(options)
     try:
         return options.run(options) or 0
-    except (ValueError, OSError, ArithmeticError, ImportError) as error:
+    except (ValueError, OSError, ArithmeticError, ImportError, RunInUse) as error:
         if os.environ.get("ORAC_TRACEBACK"):
             raise
         print(f"orac {options.command}: {error}", file=sys.stderr)
@@ -36,11 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def choose_device(device: str | None) -> None:
+def prepare(options: argparse.Namespace) -> None:
+    """What must be settled before JAX starts: threads, device, cache."""
+    if options.command == "resume":
+        # At another number of threads the resumed run would have other bits.
+        limit_threads(threads_of(options.run_dir))
+    device = getattr(options, "device", None)
     if device:
         import jax
 
         jax.config.update("jax_platforms", "cuda,cpu" if device == "gpu" else device)
+    keep_compiled_programs()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -203,7 +212,7 @@ def describe(agent: Any) -> str:
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
         lines.append(
-            f"  {constraint.name}: {constraint.measure} at most {constraint.limit:g} an "
+            f"  {constraint.name}: its {constraint.measure} at most {constraint.limit:g} an "
             f"episode, which is {value:.4f} in the critics' units (discount "
             f"{config.agent.cost_discount:g})"
         )
@@ -224,10 +233,7 @@ def finish(agent: Any, path: Path | None) -> int:
 
 def run_resume(options: argparse.Namespace) -> int:
     from orac.api import resume
-    from orac.runs.directory import read_meta
-    from orac.runs.machine import limit_threads
 
-    limit_threads(read_meta(options.run_dir).get("threads"))
     agent = resume(
         options.run_dir,
         progress_bar=not options.quiet,

@@ -114,6 +114,12 @@ class RiskMeasure:
                 f"got {self.parameter!r}."
             )
 
+    def __str__(self) -> str:
+        if self.name == "mean":
+            return "mean"
+        name = "CVaR" if self.name == "cvar" else self.name
+        return f"{name} at {self.parameter:g}"
+
     @property
     def coherent(self) -> bool:
         """Whether it is a spectral measure: monotone weights, sub-additive."""

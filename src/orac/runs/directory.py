@@ -37,6 +37,10 @@ def _drop_locks() -> None:
 os.register_at_fork(after_in_child=_drop_locks)
 
 
+class RunInUse(RuntimeError):
+    """Another process is writing to this run."""
+
+
 class RunDirectory:
     """One run on disk, locked for as long as this object is open."""
 
@@ -207,7 +211,7 @@ def _acquire_lock(path: Path) -> int:
         except BlockingIOError:
             holder = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
-            raise RuntimeError(
+            raise RunInUse(
                 f"{path} is in use by {holder or 'another process'}: two processes must "
                 "not write to one run. Wait until it ends, or choose another name."
             ) from None

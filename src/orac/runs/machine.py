@@ -4,11 +4,13 @@ Bits depend on these: XLA splits sums by the number of threads it may use. Nothi
 writes to disk.
 """
 
+import json
 import os
 import platform
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 PACKAGES = {
@@ -58,6 +60,15 @@ def limit_threads(threads: int | None) -> None:
     if threads and hasattr(os, "sched_setaffinity"):
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, processors[:threads])
+
+
+def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
+    """The number of threads a run was started with, if it says."""
+    try:
+        meta = json.loads((Path(run_dir) / "meta.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return meta.get("threads") if isinstance(meta, dict) else None
 
 
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,17 +1,20 @@
 """What the loop writes: a run directory's logs and checkpoints, or nothing at all."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
 from orac.config_text import to_dict
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
+from orac.runs.plain import from_json, to_json
 from orac.training.runners import Runner
 
 
+@runtime_checkable
 class Records(Protocol):
     """What the loop asks of whoever keeps its records."""
 
@@ -102,7 +105,7 @@ class RunRecords:
             ]
         told = list(loaded.warnings)
         restored = loaded.state._replace(replay=loaded.replay)
-        same_world = runner.restore(restored, loaded.extra["host_state"])
+        same_world = runner.restore(restored, from_json(loaded.extra["host_state"]))
         if not same_world:
             told.append(
                 "The environment's own state could not be saved, so its episodes start "
@@ -125,8 +128,10 @@ class RunRecords:
             self._trackers = open_trackers(
                 self._tracker_names, self.run.path, self._config, self._saved_step or 0
             )
+        # What has no value yet (no episode has ended, say) is not drawn as one.
+        known = {name: value for name, value in row.items() if math.isfinite(value)}
         for tracker in self._trackers:
-            tracker.log(step, row)
+            tracker.log(step, known)
 
     def write_metrics(self, row: dict[str, float]) -> None:
         self._append("metrics", row)
@@ -162,7 +167,7 @@ class RunRecords:
         extra = {
             "counters": dataclasses.asdict(counters),
             "log_sizes": self.run.log_sizes(),
-            "host_state": runner.host_state(),
+            "host_state": to_json(runner.host_state()),
         }
         self.checkpoints.save(step, state._replace(replay=()), state.replay, extra)
         self._saved_step = step

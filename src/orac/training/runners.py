@@ -4,7 +4,7 @@ A runner owns the `TrainState`; `loop.py` decides when to log, evaluate and save
 """
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ RUN, EVALUATE = 1, 2
 """What a run's key is folded with: one stream for the run, one for its evaluations."""
 
 
+@runtime_checkable
 class Runner(Protocol):
     """Rounds of experience and learning, and evaluations of what was learned."""
 
@@ -150,11 +151,16 @@ class HostRunner:
 
     def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
         key = jax.random.fold_in(self.evaluation_key, int(self.state.rounds))
-        policy = self._policies[deterministic]
-        params = jax.device_put(self.state.agent)
-        return evaluation.roll_out_host(
-            key, lambda k, o: policy(params, k, o), self.evaluation_env, episodes
+        policy, agent = self._policies[deterministic], self.state.agent
+        shared = self.evaluation_env is self.env
+        world = self.env.get_state() if shared else None
+        rolled = evaluation.roll_out_host(
+            key, lambda k, o: policy(agent, k, o), self.evaluation_env, episodes
         )
+        if shared:
+            # The only environment there is was played with: put it back, or start anew.
+            self.restore(self.state, world)
+        return rolled
 
     def host_state(self) -> dict[str, Any] | None:
         return self.env.get_state()

@@ -96,7 +96,9 @@ def init_train_state(
     """A fresh agent and an empty replay at the first observations."""
     agent_key, pivot_key = jax.random.split(key)
     num_envs = config.training.num_envs
-    agent = agents.init(agent_key, problem, config.agent)
+    # Compiled as one: its many small draws would each be compiled alone.
+    init_agent = jax.jit(agents.init, static_argnums=(1, 2))
+    agent = init_agent(agent_key, problem, config.agent)
     pivot = pivots.sample(
         pivot_key, agent.pivot.params, config.agent.pivot.std, num_envs
     )

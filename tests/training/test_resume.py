@@ -1,0 +1,175 @@
+"""A run that is killed at any moment and resumed ends as if it had never stopped."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orac.cli import main
+from orac.runs.directory import run_path
+
+ENV = "orac/GuardedMaze-v0"
+SMALL = [
+    "--total-steps=6400",
+    "--num-envs=8",
+    "--quiet",
+    "--set=agent.hidden_sizes=[16, 16]",
+    "--set=agent.embedding_size=8",
+    "--set=agent.num_quantiles=8",
+    "--set=agent.num_policy_quantiles=8",
+    "--set=training.gradient_steps=0.125",
+    "--set=training.learning_starts=400",
+    "--set=training.buffer_size=3000",
+    "--set=training.batch_size=32",
+    "--set=training.log_every=160",
+    "--set=training.checkpoint_every=320",
+    "--set=evaluation.every=1600",
+    "--set=evaluation.episodes=10",
+]
+COMPARED = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
+
+
+def train(out: Path, algo: str) -> Path:
+    assert (
+        main(["train", f"--algo={algo}", f"--env-id={ENV}", f"--out={out}", *SMALL])
+        == 0
+    )
+    return run_path(out, ENV, algo, 0, "default")
+
+
+def last_arrays(run: Path) -> dict[str, bytes]:
+    """The newest state and every row of the replay that is still in the ring."""
+    newest = sorted(run.glob("checkpoints/step-*.json"))[-1]
+    state = next(iter(run.glob(f"checkpoints/{newest.stem}-*.arrays")))
+    return {"name": state.name.encode(), "state": state.read_bytes()}
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for name in COMPARED:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert last_arrays(one) == last_arrays(other)
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from orac.cli import main; main()", *words]
+
+
+def start(*words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("algo", "kills"), [("orac", 20), ("wcsac-lin", 4), ("sac-lag", 4)]
+)
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, algo, kills):
+    whole = train(tmp_path / "whole", algo)
+    moments = random.Random(7)
+    broken = run_path(tmp_path / "broken", ENV, algo, 0, "default")
+    words = [
+        "train",
+        f"--algo={algo}",
+        f"--env-id={ENV}",
+        f"--out={tmp_path / 'broken'}",
+    ]
+    process = start(*words, *SMALL)
+    killed = 0
+    while killed < kills:
+        # From before the first checkpoint to well after several more.
+        wait_for_progress(broken, process, moments.uniform(0.0, 2.5))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+        if (broken / "config.yaml").exists():
+            process = start("resume", str(broken), "--quiet")
+        else:
+            process = start(*words, *SMALL)
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert killed >= min(kills, 3), (
+        "the run ended before it could be killed often enough"
+    )
+    assert_same_run(whole, broken)
+
+
+def wait_for_progress(run: Path, process: subprocess.Popen, seconds: float) -> None:
+    """Until a process has written something new, and then a moment longer."""
+    log = run / "metrics.csv"
+    before = log.stat().st_mtime_ns if log.exists() else 0
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if log.exists() and log.stat().st_mtime_ns != before:
+            break
+        time.sleep(0.02)
+    time.sleep(seconds * 0.2)
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path, capsys):
+    run = train(tmp_path, "wcsac-iqn")
+    before = {name: (run / name).read_bytes() for name in COMPARED}
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert {name: (run / name).read_bytes() for name in COMPARED} == before
+
+
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, capsys):
+    run = train(tmp_path / "a", "wcsac-iqn")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.yaml", "meta.json"):
+        (bare / name).write_bytes((run / name).read_bytes())
+    assert main(["resume", str(bare), "--quiet"]) == 0
+    assert "no checkpoint yet: the run starts again" in capsys.readouterr().out
+    assert_same_run(run, bare)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
+    run = train(tmp_path, "wcsac-iqn")
+    kept = {name: (run / name).read_bytes() for name in COMPARED}
+    newest = sorted(run.glob("checkpoints/step-*.arrays"))[-1]
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(bytes(data))
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert newest.name in capsys.readouterr().out
+    assert {name: (run / name).read_bytes() for name in COMPARED} == kept
+
+
+def test_two_processes_cannot_share_a_run(tmp_path, capsys):
+    run = train(tmp_path, "wcsac-iqn")
+    from orac.runs.directory import RunDirectory
+
+    with RunDirectory.open(run):
+        assert main(["resume", str(run), "--quiet"]) == 1
+    assert str(run) in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        command("train", f"--out={out}", f"--env-id={ENV}", "--algo=wcsac-iqn", *SMALL),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    run = run_path(out, ENV, "wcsac-iqn", 0, "default")
+    wait_for_progress(run, process, 0.0)
+    process.send_signal(signal.SIGINT)
+    told, errors = process.communicate(timeout=300)
+    assert process.returncode == 130, errors
+    assert "all saved" in told and f"orac resume {run}" in told
+    assert list(run.glob("checkpoints/step-*.json"))
+    assert main(["resume", str(run), "--quiet"]) == 0
+    metrics = np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)
+    assert metrics["env_steps"][-1] == 6400
