@@ -1,5 +1,6 @@
 """Seeds, costs, time limits, states and pictures of the Gymnasium environments."""
 
+import importlib.metadata
 import itertools
 import json
 
@@ -15,6 +16,13 @@ from orac.envs.safety.tasks import stock_ids
 pytestmark = pytest.mark.slow
 reference = pytest.importorskip("safety_reference", exc_type=ImportError)
 safety.register()
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch, tmp_path):
+    """MuJoCo writes its warnings to a file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
 
 POINT = "SafetyPointGoal1-v0"
 BUTTON = "SafetyPointButton1-v0"
@@ -139,6 +147,27 @@ def test_a_task_with_a_setting_of_its_own_is_left_to_the_package():
     assert unknown(task) is None
     task.lidar_conf.alias = False
     assert unknown(task) == "lidar_conf.alias is False, and it knows True"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "reason"),
+    [
+        ("safety-gymnasium", "1.2.0", "it knows version 1.0.0, not 1.2.0"),
+        ("mujoco", "3.3.5", "it needs MuJoCo 3.3.6 or newer, not 3.3.5"),
+    ],
+)
+def test_versions_it_was_not_compared_with_are_left_to_the_package(
+    monkeypatch, distribution, version, reason
+):
+    from orac.envs.safety.known import unknown
+
+    task, installed = reference.untouched(POINT).task, importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: version if name == distribution else installed(name),
+    )
+    assert unknown(task) == reason
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from jaxtyping import Bool
 
-from orac.envs.safety.chunk import Chunk
+from orac.envs.safety.chunk import Block, Chunk
 from orac.envs.safety.worker import Worker
 
 
@@ -74,9 +75,8 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         seeds = self._seeds(seed)
         for worker, part in zip(self._workers, self._split(seeds)[1:], strict=True):
             worker.start_reset(part)
-        rows = self._gather(self._local.reset, self._split(seeds)[0])
-        everywhere = np.ones(self.num_envs, np.bool_)
-        return rows["observation"], _fresh_infos(everywhere)
+        block = self._gather(self._local.reset, self._split(seeds)[0])
+        return block.observation, _fresh_infos(np.ones(self.num_envs, np.bool_))
 
     def step(
         self, actions: np.ndarray
@@ -91,14 +91,10 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         parts = self._split(actions)
         for worker, part in zip(self._workers, parts[1:], strict=True):
             worker.start_step(part)
-        rows = self._gather(self._local.step, parts[0])
-        return (
-            rows["observation"],
-            rows["reward"],
-            rows["terminated"],
-            rows["truncated"],
-            _infos(rows),
-        )
+        block = self._gather(self._local.step, parts[0])
+        terminated, truncated = block.flag("terminated"), block.flag("truncated")
+        infos = _infos(block, terminated | truncated)
+        return block.observation, block.number("reward"), terminated, truncated, infos
 
     def get_state(self) -> dict[str, Any]:
         """What `set_state` needs to go on from here, as plain data."""
@@ -134,7 +130,7 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         starts, ends = [0, *self._ends], [*self._ends, self.num_envs]
         return [values[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def _gather(self, local: Callable[[Any], np.ndarray], part: Any) -> np.ndarray:
+    def _gather(self, local: Callable[[Any], np.ndarray], part: Any) -> Block:
         """Every environment's row, in memory that the next step leaves alone.
 
         Every answer is read, whatever fails: one left over would be taken for the next.
@@ -147,7 +143,7 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
                 failures.append(failure)
         if failures:
             raise failures[0]
-        return np.concatenate(rows)
+        return Block(np.concatenate(rows))
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
@@ -169,31 +165,36 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-NAMES = ("cost", "goal_met", "goals")
-
-
-def _fresh_infos(present: np.ndarray) -> dict[str, Any]:
+def _fresh_infos(present: Bool[np.ndarray, " env"]) -> dict[str, Any]:
     """The infos of a reset, for the environments that had one."""
-    infos: dict[str, Any] = {}
-    for name in NAMES:
-        kind = np.bool_ if name == "goal_met" else np.float64
-        infos[name], infos[f"_{name}"] = np.zeros(len(present), kind), present.copy()
-    return infos
+    zero = np.zeros(len(present))
+    return _named(zero, zero.astype(np.bool_), zero.copy(), present)
 
 
-def _infos(rows: np.ndarray) -> dict[str, Any]:
+def _infos(block: Block, ended: Bool[np.ndarray, " env"]) -> dict[str, Any]:
     """Gymnasium's form: what ended is under `final_*`, with a reset's infos in its place."""
-    ended = rows["terminated"] | rows["truncated"]
-    infos = _fresh_infos(np.ones(len(rows), np.bool_))
-    for name in NAMES:
-        infos[name][~ended] = rows[name][~ended]
-    if ended.any():
-        final = _fresh_infos(ended)
-        observations = np.full(len(rows), None, object)
-        for index in np.flatnonzero(ended):
-            observations[index] = rows["reached"][index].copy()
-        for name in NAMES:
-            final[name][ended] = rows[name][ended]
-        infos.update(final_obs=observations, _final_obs=ended.copy())
-        infos.update(final_info=final, _final_info=ended.copy())
-    return infos
+    cost, met, goals = (
+        block.number("cost"),
+        block.flag("goal_met"),
+        block.number("goals"),
+    )
+    everywhere = np.ones(len(ended), np.bool_)
+    if not ended.any():
+        return _named(cost, met, goals, everywhere)
+    infos = _named(cost * ~ended, met & ~ended, goals * ~ended, everywhere)
+    last = np.full(len(ended), None, object)
+    for index in np.flatnonzero(ended):
+        last[index] = block.reached[index]
+    final = _named(cost * ended, met & ended, goals * ended, ended)
+    return {
+        **infos,
+        **{"final_obs": last, "_final_obs": ended.copy()},
+        **{"final_info": final, "_final_info": ended.copy()},
+    }
+
+
+def _named(
+    cost: np.ndarray, goal_met: np.ndarray, goals: np.ndarray, present: np.ndarray
+) -> dict[str, Any]:
+    infos: dict[str, Any] = {"cost": cost, "goal_met": goal_met, "goals": goals}
+    return {**infos, **{f"_{name}": present.copy() for name in infos}}
