@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from orac.envs.safety import register as _register_safety
+
 if TYPE_CHECKING:
     from orac.envs.protocol import Environment
 else:
@@ -65,3 +67,5 @@ for _env_id in _JAX_FORMS:
             vector_entry_point="orac.envs.face:make_vector",
             kwargs={"env_id": _env_id},
         )
+
+_register_safety()

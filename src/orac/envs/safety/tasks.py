@@ -5,6 +5,7 @@ Pure data: nothing here imports the package, so ids can be listed without it.
 """
 
 import difflib
+import functools
 import itertools
 import re
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ class Task:
     """What the package's configuration needs besides the agent."""
 
 
+@functools.cache
 def stock_ids() -> tuple[str, ...]:
     """Every id of the package that the adapter can make."""
     navigation = (
