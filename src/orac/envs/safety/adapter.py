@@ -71,10 +71,8 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         self.cost_bound = float(self.episode_length)
         """Costs are 0 or 1 a step."""
         env, self._world, self.is_fast = _open(described, timestep, fast)
-        self.action_space, self.observation_space = (
-            env.action_space,
-            env.observation_space,
-        )
+        self.action_space = env.action_space
+        self.observation_space = env.observation_space
         self._picture = {"width": width, "height": height, "camera": camera}
         self._renderer: Any = None
         self._seeded = False
@@ -139,6 +137,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 
         if self._renderer is None:
             self._renderer = Renderer(self._world.model, **self._picture)
+        # The first body after the world is the agent's.
         agent = self._world.data.xpos[1] if self._cost else None
         return self._renderer.picture(self._world.data, agent)
 

@@ -30,8 +30,7 @@ ON_THE_FLOOR = np.array([1.0, 1.0, 0.0])
 NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 """Sensors are read once a step; the physics steps before need not compute them."""
 
-
-NOTHING = np.empty((0, 3))
+NO_VELOCITIES = np.empty((0, 3))
 
 
 class FastWorld:
@@ -43,11 +42,11 @@ class FastWorld:
         self._substeps = task.sim_conf.frameskip_binom_n
         gremlins = getattr(task, "gremlins", None)
         self._gremlins = gremlins and (gremlins.travel, gremlins.size)
-        self.goal_button = self.timer = 0
-        self.distance = 0.0
+        self._goal_button = self._timer = 0
+        self._distance = 0.0
         layout = sample_layout(self._placements, self.random)
         self._scene = Scene(task, layout, timestep)
-        self.build(self._scene.poses(layout))
+        self._build(self._scene.poses(layout))
         self._index()
 
     @property
@@ -70,14 +69,14 @@ class FastWorld:
     def reset(self) -> Observation:
         """Draw a layout and start an episode in it."""
         layout = sample_layout(self._placements, self.random)
-        self.build(self._scene.poses(layout))
+        self._build(self._scene.poses(layout))
         mujoco.mj_forward(self.model, self.data)
         if not self._new_goal(layout):
             raise RuntimeError(
                 "Found no place for the goal in a new layout. Make the extents larger or "
                 "the goal's keep-out radius smaller."
             )
-        self.timer = 0
+        self._timer = 0
         offsets, distances = self._look()
         costs = self._costs(distances, self._touched())
         if any(costs.values()):
@@ -90,12 +89,13 @@ class FastWorld:
         """Observation, reward, whether the task ended, and what the package reports."""
         self._advance(action)
         offsets, distances = self._look()
-        touched, before = self._touched(), self.distance
-        self.distance = float(distances[self._goal])
-        met = self._rules.is_met(self.distance, touched, self.goal_button)
-        reward = self._rules.reward(before, self.distance, met)
+        touched, before = self._touched(), self._distance
+        self._distance = float(distances[self._goal])
+        met = self._rules.is_met(self._distance, touched, self._goal_button)
+        reward = self._rules.reward(before, self._distance, met)
+        # The package's order: costs, then the buttons' clock, then a new goal.
         costs = self._costs(distances, touched)
-        self.timer = max(0, self.timer - 1)
+        self._timer = max(0, self._timer - 1)
         terminated = False
         if met:
             terminated = not self._new_goal()
@@ -103,9 +103,8 @@ class FastWorld:
         info = {**costs, "cost_sum": float(any(costs.values())), "goal_met": met}
         return self._observe(offsets), reward, terminated, info
 
-    def build(self, poses: Poses) -> None:
+    def _build(self, poses: Poses) -> None:
         """Compile a world; what is used at every step is kept at hand."""
-        self.poses = poses
         self.model, self.data = self._scene.compile(poses)
         self._options = self.model.opt
         self._positions, self._rotations = self.data.xpos, self.data.xmat
@@ -115,29 +114,24 @@ class FastWorld:
     def _index(self) -> None:
         """Look names up; every world of this task has them in the same places."""
         model, task = self.model, self._task
-        things = {thing.name: body_names(thing) for thing in task._obstacles}
         bodies = {
-            name: [model.body(body).id for body in things[name]] for name in things
+            thing.name: [model.body(name).id for name in body_names(thing)]
+            for thing in task._obstacles
         }
+        counts = [len(ids) for ids in bodies.values()]
+        starts = dict(zip(bodies, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
         self._agent = model.body("agent").id
-        self._things = np.array([body for ids in bodies.values() for body in ids])
-        starts = dict(
-            zip(bodies, np.cumsum([0, *map(len, bodies.values())]), strict=False)
-        )
-        self._goal = int(starts["goal"])
-        self._goal_body = bodies["goal"][0]
+        self._things = np.concatenate(list(bodies.values()))
+        self._goal, self._goal_body = starts["goal"], bodies["goal"][0]
         hazards = starts.get("hazards", 0)
         self._hazards = slice(hazards, hazards + len(bodies.get("hazards", ())))
         joints = model.body_dofadr[bodies.get("vases", [])].astype(int)
         self._vases = joints[:, None] + np.arange(3)
-        conf = task.lidar_conf
-        self._lidar = Lidar(
-            list(map(len, bodies.values())), conf.num_bins, float(float(conf.max_dist))
-        )
+        lidar = task.lidar_conf
+        self._lidar = Lidar(counts, lidar.num_bins, float(lidar.max_dist))
         self._sensors = Sensors(task, model)
         self._touch = Touch(model, task.agent.body_info.geom_names)
-        low, high = model.actuator_ctrlrange.T.copy()
-        self._low, self._high = low, high
+        self._low, self._high = model.actuator_ctrlrange.T.copy()
 
     def _advance(self, action: Float[np.ndarray, " action"]) -> None:
         """Some steps of physics under one action, then all that follows from the last."""
@@ -165,7 +159,7 @@ class FastWorld:
 
     def _observe(self, offsets: np.ndarray) -> Observation:
         readings = self._lidar.read(offsets, self._rotations[self._agent].reshape(3, 3))
-        if self.timer:
+        if self._timer:
             readings[0] = 0.0
         own = self._sensors.size
         observation = np.empty(own + readings.size)
@@ -179,10 +173,10 @@ class FastWorld:
     def _costs(self, distances: np.ndarray, touched: set[str]) -> dict[str, float]:
         return self._rules.costs(
             distances[self._hazards],
-            self._velocities[self._vases] if self._rules.vases_cost else NOTHING,
+            self._velocities[self._vases] if self._rules.vases_cost else NO_VELOCITIES,
             touched,
-            self.goal_button,
-            self.timer,
+            self._goal_button,
+            self._timer,
         )
 
     def _places(self) -> dict[str, Point]:
@@ -193,9 +187,9 @@ class FastWorld:
     def _new_goal(self, layout: dict[str, Point] | None = None) -> bool:
         """Choose a button, or a place clear of all else; False when there is none."""
         if self._rules.has_buttons:
-            self.goal_button = int(self.random.choice(self._task.buttons.num))
-            self.timer = self._rules.delay
-            point = self.data.body(f"button{self.goal_button}").xpos[:2]
+            self._goal_button = int(self.random.choice(self._task.buttons.num))
+            self._timer = self._rules.delay
+            point = self.data.body(f"button{self._goal_button}").xpos[:2]
         else:
             places = layout or self._places()
             others = {name: place for name, place in places.items() if name != "goal"}
@@ -205,7 +199,7 @@ class FastWorld:
         self.model.body_pos[self._goal_body, :2] = point
         mujoco.mj_forward(self.model, self.data)
         _, distances = self._look()
-        self.distance = float(distances[self._goal])
+        self._distance = float(distances[self._goal])
         return True
 
 

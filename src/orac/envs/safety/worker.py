@@ -15,7 +15,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class Worker:
         )
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: BufferedIOBase, answers: BufferedIOBase) -> None:
     """Answer requests until there are no more."""
     chunk: Chunk | None = None
     while (frame := _read(requests)) is not None:
@@ -162,7 +163,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.buffer, answers)
+    serve(os.fdopen(os.dup(sys.stdin.fileno()), "rb"), answers)
 
 
 if __name__ == "__main__":
