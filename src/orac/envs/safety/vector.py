@@ -45,7 +45,8 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         if max_episode_steps is not None:
             settings["episode_length"] = max_episode_steps
-        processes = min(num_envs, num_processes or _cores())
+        # Waking a process takes as long as a step: one environment does not pay for it.
+        processes = min(num_envs, num_processes or min(_cores(), num_envs // 2) or 1)
         sizes = [len(part) for part in np.array_split(np.arange(num_envs), processes)]
         self._workers = [Worker(size, settings) for size in sizes[1:]]
         self._local = Chunk(sizes[0], settings)
