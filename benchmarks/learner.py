@@ -1,0 +1,129 @@
+"""Milliseconds per update of each preset: ours, the floor, eager PyTorch, and SBX's SAC.
+
+    pip install "orac-rl[bench]"
+    python benchmarks/learner.py [--products]
+
+All in one run on one machine, medians of repeats, compile time apart. `--products` lists
+the floor's matrix products with their FLOPs.
+"""
+
+import argparse
+import importlib.util
+import os
+
+import jax
+import jax.numpy as jnp
+from floor import floor_program, products_of
+from timing import median_ms
+
+from orac import agents, presets
+from orac.config import AgentConfig
+from orac.types import Transition
+from orac.valuation import Context, Problem, make_problem
+
+BATCH = 256
+
+
+def cases() -> dict[str, tuple[AgentConfig, Problem]]:
+    maze, gym = presets.guarded_maze(), presets.safety_gym()
+    found = {}
+    for name, world, sizes in (
+        ("maze orac-iqn", presets.with_algorithm(maze, "orac"), (2, 2, 100)),
+        ("maze sac-lag", presets.with_algorithm(maze, "sac-lag"), (2, 2, 100)),
+        ("safety orac-lin", presets.with_algorithm(gym, "orac"), (60, 2, 400)),
+        ("safety sac-lag", presets.with_algorithm(gym, "sac-lag"), (60, 2, 400)),
+        ("safety sac", presets.with_algorithm(gym, "sac"), (60, 2, 400)),
+    ):
+        observation, action, length = sizes
+        problem = make_problem(
+            observation, action, world.constraints, length, world.agent.cost_discount
+        )
+        found[name] = (world.agent, problem)
+    return found
+
+
+def random_batch(problem: Problem) -> Transition:
+    keys = jax.random.split(jax.random.key(0), 5)
+    size, count = problem.observation_size, problem.num_constraints
+    return Transition(
+        observation=jax.random.normal(keys[0], (BATCH, size)),
+        action=jnp.tanh(jax.random.normal(keys[1], (BATCH, problem.action_size))),
+        reward=jax.random.normal(keys[2], (BATCH,)),
+        cost=jnp.abs(jax.random.normal(keys[3], (BATCH, count))),
+        next_observation=jax.random.normal(keys[4], (BATCH, size)),
+        terminated=jnp.zeros(BATCH, bool),
+        truncated=jnp.zeros(BATCH, bool),
+        accumulated_cost=jnp.zeros((BATCH, count)),
+        accumulated_discount=jnp.ones(BATCH),
+    )
+
+
+def time_update(config: AgentConfig, problem: Problem) -> float:
+    update = jax.jit(agents.update, static_argnums=(3, 4), donate_argnums=1)
+    key, batch = jax.random.key(1), random_batch(problem)
+    box = [agents.init(jax.random.key(0), problem, config)]
+
+    def call():
+        box[0], _ = update(key, box[0], batch, problem, config)
+        jax.block_until_ready(box[0])
+
+    return median_ms(call)
+
+
+def time_act(config: AgentConfig, problem: Problem) -> float:
+    act = jax.jit(agents.act, static_argnums=(5, 6))
+    state = agents.init(jax.random.key(0), problem, config)
+    context = Context.start(1, jnp.full(problem.num_constraints, 0.5))
+    observation = jnp.zeros((1, problem.observation_size))
+    key = jax.random.key(1)
+
+    def call():
+        jax.block_until_ready(
+            act(key, state, observation, context, 4.0, problem, config)
+        )
+
+    return median_ms(call, calls=100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--products", action="store_true", help="list the floor")
+    options = parser.parse_args()
+    threads = len(os.sched_getaffinity(0))
+    print(f"{threads} threads, load {os.getloadavg()[0]:.1f}, jax {jax.__version__}")
+    has_torch = importlib.util.find_spec("torch") is not None
+    print("| preset | ours ms | floor ms | ratio | GFLOP | eager PyTorch ms | act ms |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (config, problem) in cases().items():
+        products = products_of(problem, config, BATCH)
+        run, operands = floor_program(products)
+        floor = median_ms(lambda r=run, o=operands: jax.block_until_ready(r(o)))
+        ours = time_update(config, problem)
+        torch_ms = "-"
+        if has_torch:
+            from torch_twin import time_torch_update
+
+            torch_ms = (
+                f"{time_torch_update(config, problem, random_batch(problem)):.1f}"
+            )
+        act = time_act(config, problem)
+        flops = sum(product.flops for product in products) / 1e9
+        print(
+            f"| {name} | {ours:.1f} | {floor:.1f} | {ours / floor:.2f} | {flops:.2f} "
+            f"| {torch_ms} | {act:.2f} |",
+            flush=True,
+        )
+        if options.products:
+            for p in products:
+                size = f"({p.rows}, {p.inner}) x ({p.inner}, {p.columns})"
+                print(
+                    f"    {p.count} x {size:<32} {p.flops / 1e6:8.1f} MFLOP  {p.what}"
+                )
+    if importlib.util.find_spec("sbx") is not None:
+        from sbx_sac import time_sbx_update
+
+        print(f"SBX SAC, 256 x 256, 60 observations: {time_sbx_update():.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
