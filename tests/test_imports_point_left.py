@@ -23,9 +23,9 @@ ROOMS = """
     evaluation
     runs compilation
     training saving policy
-    betting statistics certificates aggregates
+    betting statistics certificates aggregates results summaries
     api
-    plots video report reproduce
+    plots video report compare reproduce
     demo doctor
     cli
 """

@@ -1,0 +1,230 @@
+"""Runs on disk as arrays, grouped by what was run.
+
+Runs whose configs differ in nothing but the seed form a group; a group is what a table
+has a row for and a figure a line. Reads alone: what the numbers say is in `summaries`.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orac import config_text
+from orac.config import Config
+from orac.runs.directory import read_config, read_meta
+
+Columns = dict[str, np.ndarray]
+_LONGEST_LABEL = 2
+"""Most fields that a label spells out; beyond that it takes the runs' name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run's directory as it was when it was read."""
+
+    path: Path
+    config: Config
+    meta: dict[str, Any]
+    metrics: Columns
+    timings: Columns
+    evaluations: Columns
+
+    @property
+    def steps(self) -> int:
+        """How far it has come."""
+        rows = self.metrics.get("env_steps", np.empty(0))
+        return int(rows[-1]) if len(rows) else 0
+
+    @property
+    def finished(self) -> bool:
+        return self.steps >= self.config.training.total_steps
+
+    @property
+    def evaluated_at(self) -> np.ndarray:
+        """Steps of its evaluations, in order."""
+        return np.unique(self.evaluations.get("env_steps", np.empty(0)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config, one for each seed."""
+
+    label: str
+    """Unique among the groups of its environment."""
+    runs: tuple[Run, ...]
+
+    @property
+    def config(self) -> Config:
+        return self.runs[0].config
+
+    @property
+    def env_id(self) -> str:
+        return self.config.env.id
+
+    @property
+    def evaluated(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if len(run.evaluated_at))
+
+    @property
+    def cost_names(self) -> list[str]:
+        return list(dict.fromkeys(n for run in self.runs for n in cost_names(run)))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that was found, and what a reader must know about it."""
+
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]
+
+    def worlds(self) -> dict[str, list[Group]]:
+        """Groups by environment, in the order in which they were found."""
+        found: dict[str, list[Group]] = {}
+        for group in self.groups:
+            found.setdefault(group.env_id, []).append(group)
+        return found
+
+
+def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
+    """All runs at or below `paths`, grouped."""
+    return group_runs([read_run(path) for path in find_runs(paths)])
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Directories of runs, each once, in the order of `paths` and then by name."""
+    found: dict[Path, Path] = {}
+    for root in map(Path, paths):
+        below = sorted(file.parent for file in root.rglob("config.yaml"))
+        # A directory is a run once it has its config; others may use the name too.
+        runs = [path for path in below if (path / "meta.json").is_file()]
+        if not runs:
+            raise FileNotFoundError(
+                f"no run found at or below {root}. A run's directory looks like "
+                "runs/<env>/<algo>/<name>/seed-000 and has config.yaml and meta.json."
+            )
+        for path in runs:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """One run's directory; training episodes are left for `training_episodes`."""
+    path = Path(path)
+    try:
+        config = config_text.from_dict(read_config(path))
+    except ValueError as error:
+        raise ValueError(f"the config of {path} cannot be used: {error}") from error
+    logs = {
+        name: read_columns(path / f"{name}.csv")
+        for name in ("metrics", "timings", "evaluations")
+    }
+    return Run(path, config, read_meta(path), **logs)
+
+
+def training_episodes(run: Run) -> Columns:
+    """One entry per training episode; up to tens of thousands."""
+    return read_columns(run.path / "episodes.csv")
+
+
+def read_columns(file: Path) -> Columns:
+    """A CSV file of numbers by column; a file that is missing has none."""
+    data = file.read_bytes() if file.is_file() else b""
+    # A run that is still being written to may end in half a row.
+    header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
+    names = next(csv.reader([header.decode()]), [])
+    if not body:
+        return {name: np.empty(0) for name in names}
+    # An empty cell is a value that the row did not have.
+    while b",," in body:
+        body = body.replace(b",,", b",nan,")
+    body = body.replace(b",\n", b",nan\n").replace(b"\n,", b"\nnan,")
+    try:
+        values = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2)
+        return dict(zip(names, values.T, strict=True))
+    except ValueError as error:
+        raise ValueError(
+            f"{file} must hold {len(names)} numbers a row, but: {error}. Restore it."
+        ) from error
+
+
+def group_runs(runs: Sequence[Run]) -> Results:
+    """Runs by config without its seed; a repeated seed counts once, and is told."""
+    sets: dict[str, dict[int, Run]] = {}
+    notes = []
+    for run in runs:
+        plain = config_text.to_dict(run.config) | {"seed": 0}
+        seeds = sets.setdefault(repr(plain), {})
+        kept = seeds.setdefault(run.config.seed, run)
+        if kept is not run:
+            kept, left = (run, kept) if run.steps > kept.steps else (kept, run)
+            seeds[run.config.seed] = kept
+            notes.append(
+                f"{left.path} repeats seed {run.config.seed} of {kept.path}: "
+                "the same sample twice, counted once."
+            )
+    members = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in sets.values()]
+    labels = _labels(members)
+    groups = tuple(map(Group, labels, members))
+    for run in (run for group in groups for run in group.runs):
+        notes += _shortcomings(run)
+    return Results(groups, tuple(notes))
+
+
+def _shortcomings(run: Run) -> list[str]:
+    total, told = run.config.training.total_steps, []
+    if not run.finished:
+        told.append(
+            f"{run.path} is at step {run.steps:,} of {total:,}; its last evaluation "
+            "counts as it is."
+        )
+    if not len(run.evaluated_at):
+        told.append(f"{run.path} has no evaluation and is left out of the tables.")
+    return told
+
+
+def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
+    """The agent's name, and what sets it apart from others of that name."""
+    labels = []
+    for runs in members:
+        first = runs[0].config
+        alike = [
+            other[0].config
+            for other in members
+            if (other[0].config.env.id, other[0].config.algo)
+            == (first.env.id, first.algo)
+        ]
+        flat = config_text.flatten(config_text.to_dict(first))
+        fields = [name for name in differing_fields(alike) if name != "seed"]
+        words = [f"{name.split('.')[-1]}={flat.get(name)}" for name in fields]
+        if len(words) > _LONGEST_LABEL:
+            words = [runs[0].path.resolve().parent.name]
+        labels.append(f"{first.algo} ({', '.join(words)})" if words else first.algo)
+    worlds = [runs[0].config.env.id for runs in members]
+    named = list(zip(worlds, labels, strict=True))
+    return [
+        label if named.count((world, label)) == 1 else f"{label} #{i + 1}"
+        for i, (world, label) in enumerate(named)
+    ]
+
+
+def differing_fields(configs: Sequence[Config]) -> list[str]:
+    """Dotted names of the fields that are not the same in all configs."""
+    flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
+    names = dict.fromkeys(name for fields in flat for name in fields)
+    return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
+
+
+def cost_names(run: Run) -> list[str]:
+    """Names of the costs that its evaluations report."""
+    columns = [name for name in run.evaluations if is_cost(name)]
+    return [name.removeprefix("cost/") for name in columns]
+
+
+def is_cost(column: str) -> bool:
+    """Whether a column of evaluations.csv is a cost; see `evaluation.cost_column`."""
+    return column == "cost" or column.startswith("cost/")

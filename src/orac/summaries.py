@@ -1,0 +1,190 @@
+"""What groups of runs say: numbers of the last evaluation, curves over seeds, costs.
+
+CVaR is `evaluation.risk_of_episodes`, intervals are those of `statistics`, and seeds are
+the unit of both. Knows nothing of files, figures or pages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orac.evaluation import Episodes, cost_column, risk_of_episodes, summarise
+from orac.results import Group, Run, cost_names, is_cost
+from orac.risk import RiskMeasure, cvar
+from orac.statistics import Interval, mean_band, mean_interval
+
+_OWN_COLUMNS = ("env_steps", "episode", "reward", "length")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Mean over seeds at each step; bounds are NaN where only one seed got there."""
+
+    steps: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    seeds: np.ndarray
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of the summary: its key in `evaluation.summarise`, and how to read it."""
+
+    key: str
+    title: str
+    higher_is_better: bool = False
+
+
+def last_evaluation(run: Run) -> Episodes:
+    """The episodes of its last evaluation: what the table is about."""
+    last = run.evaluations["env_steps"] == run.evaluated_at[-1]
+    columns = {name: values[last] for name, values in run.evaluations.items()}
+    names = cost_names(run)
+    costs = [columns[cost_column(name)] for name in names]
+    return Episodes(
+        columns["reward"],
+        np.stack(costs, axis=1) if costs else np.zeros((int(last.sum()), 0)),
+        columns["length"],
+        {
+            name: values
+            for name, values in columns.items()
+            if name not in _OWN_COLUMNS and not is_cost(name)
+        },
+    )
+
+
+def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
+    """Tails of CVaR by cost that any of the groups constrains: all are judged by them."""
+    tails: dict[str, set[float]] = {}
+    for group in groups:
+        for constraint in group.config.constraints:
+            wanted = tails.setdefault(constraint.name, set())
+            if constraint.tail < 1:
+                wanted.add(constraint.tail)
+    return {name: sorted(values) for name, values in tails.items()}
+
+
+def measures(groups: Sequence[Group]) -> list[Measure]:
+    """What to report on groups of one environment, the decisive numbers first."""
+    found = [Measure("reward/mean", "reward", higher_is_better=True)]
+    tails = common_tails(groups)
+    for name in dict.fromkeys(n for group in groups for n in group.cost_names):
+        column, words = cost_column(name), name if name == "cost" else f"cost {name}"
+        found.append(Measure(f"{column}/mean", f"mean {words}"))
+        found += [
+            Measure(f"{column}/cvar_{tail:g}", f"CVaR at {tail:g} of {words}")
+            for tail in tails.get(name, ())
+        ]
+        constraints = [
+            c for g in groups for c in g.config.constraints if c.name == name
+        ]
+        if any(c.risk not in ("cvar", "mean") for c in constraints):
+            found.append(Measure(f"{column}/risk", f"constrained risk of {words}"))
+        if constraints:
+            found.append(Measure(f"{column}/violation_rate", f"P({words} > limit)"))
+        found.append(Measure(f"{column}/worst", f"worst {words}"))
+    return found
+
+
+def seed_values(
+    group: Group, tails: dict[str, list[float]] | None = None
+) -> dict[str, np.ndarray]:
+    """Each number of the last evaluation, one value per evaluated run."""
+    tails = common_tails([group]) if tails is None else tails
+    wanted = sorted({tail for values in tails.values() for tail in values})
+    rows = [
+        summarise(last_evaluation(run), run.config.constraints, cost_names(run), wanted)
+        for run in group.evaluated
+    ]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
+
+
+def interval(values: np.ndarray | None, level: float = 0.95) -> Interval | None:
+    """Over the seeds; None where a seed has no such number."""
+    if values is None or not len(values) or not np.isfinite(values).all():
+        return None
+    return mean_interval(values, level)
+
+
+def evaluation_curve(
+    run: Run, column: str, measure: RiskMeasure | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and the mean (or the risk) of a column in each evaluation."""
+    if column not in run.evaluations:
+        return np.empty(0), np.empty(0)
+    steps, starts = np.unique(run.evaluations["env_steps"], return_index=True)
+    parts = np.split(run.evaluations[column], starts[1:])
+    if measure is None:
+        return steps, np.array([part.mean() for part in parts])
+    return steps, np.array([risk_of_episodes(part, measure) for part in parts])
+
+
+def metric_curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values of a column of metrics.csv, without rows that have none."""
+    if name not in run.metrics:
+        return np.empty(0), np.empty(0)
+    known = np.isfinite(run.metrics[name])
+    return run.metrics["env_steps"][known], run.metrics[name][known]
+
+
+def average(
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], level: float = 0.95
+) -> Curve:
+    """Mean and interval over seeds at every step that any of them reached."""
+    steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
+    values = np.full((len(curves), len(steps)), np.nan)
+    for row, (at, known) in zip(values, curves, strict=True):
+        row[np.searchsorted(steps, at)] = known
+    there = np.isfinite(values)
+    mean, low, high = np.full((3, len(steps)), np.nan)
+    # Seeds may stop at different steps: each set of seeds has its own stretch.
+    for pattern in np.unique(there, axis=1).T:
+        if not pattern.any():
+            continue
+        stretch = (there == pattern[:, None]).all(axis=0)
+        band = mean_band(values[np.ix_(pattern, stretch)], level)
+        mean[stretch] = band.estimate
+        if band.low is not None and band.high is not None:
+            low[stretch], high[stretch] = band.low, band.high
+    return Curve(steps, mean, low, high, there.sum(axis=0))
+
+
+def pooled_costs(group: Group, name: str) -> np.ndarray:
+    """Costs of every seed's last evaluation together."""
+    parts = [
+        episodes.cost[:, cost_names(run).index(name)]
+        for run in group.evaluated
+        if name in cost_names(run)
+        for episodes in [last_evaluation(run)]
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
+    """Edges of common bins: one per whole number where costs are such, else 40."""
+    values = np.concatenate([np.zeros(1), *costs])
+    low, high = float(values.min()), float(values.max())
+    if (values == np.round(values)).all() and high - low <= 60:
+        return np.arange(low, high + 2) - 0.5
+    return np.linspace(low, high if high > low else low + 1, 41)
+
+
+def tail_of(group: Group, name: str, tails: Sequence[float]) -> float:
+    """The tail by which a group's cost is judged: its own, else the strictest known."""
+    own = [c.tail for c in group.config.constraints if c.name == name and c.tail < 1]
+    return next(iter([*own, *tails, 1.0]))
+
+
+def limits(groups: Sequence[Group], name: str) -> list[float]:
+    """Every limit on the episode risk of a cost, once."""
+    return sorted(
+        {c.limit for g in groups for c in g.config.constraints if c.name == name}
+    )
+
+
+def cvar_curve(run: Run, name: str, tail: float) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and CVaR of a cost in each evaluation."""
+    return evaluation_curve(run, cost_column(name), cvar(tail))
