@@ -132,7 +132,7 @@ class Twin:
             following = torch.cat([following, pivot], -1)
         even = torch.full((config.num_quantiles,), 1 / config.num_quantiles)
         implicit = config.risk_form == "implicit"
-        levels, widths = (
+        levels, _ = (
             fractions(config.num_quantiles) if implicit else (even.cumsum(0), even)
         )
         levels_next, widths_next = (

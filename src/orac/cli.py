@@ -106,19 +106,21 @@ def add(commands: Any, name: str, run: Any, about: str) -> argparse.ArgumentPars
 def add_config_options(parser: argparse.ArgumentParser) -> None:
     """Words that make a config; `--set` reaches every field."""
     sentences = config_text.field_sentences()
+    # In help texts argparse takes a per cent sign for a format.
+    short = {name: text.replace("%", "%%") for name, text in sentences.items()}
     parser.add_argument("--algo", default=None, help="agent; `orac agents` lists them")
-    parser.add_argument("--env-id", default=None, help=sentences["env.id"])
+    parser.add_argument("--env-id", default=None, help=short["env.id"])
     parser.add_argument("--config", type=Path, help="start from this YAML file instead")
     parser.add_argument(
-        "--cost-limit", type=float, help=sentences["constraints.0.limit"]
+        "--cost-limit", type=float, help=short["constraints.0.limit"]
     )
-    parser.add_argument("--tail", type=float, help=sentences["constraints.0.tail"])
-    parser.add_argument("--seed", type=int, help=sentences["seed"])
+    parser.add_argument("--tail", type=float, help=short["constraints.0.tail"])
+    parser.add_argument("--seed", type=int, help=short["seed"])
     for option, field in (
         ("--total-steps", "training.total_steps"),
         ("--num-envs", "training.num_envs"),
     ):
-        parser.add_argument(option, type=int, help=sentences[field])
+        parser.add_argument(option, type=int, help=short[field])
     parser.add_argument(
         "--set",
         action="append",
