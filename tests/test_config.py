@@ -46,6 +46,11 @@ NAN, INF = float("nan"), float("inf")
             "risk_parameter must be a shift .* got None. Set",
         ),
         (Constraint, dict(risk="wang", risk_parameter=-1.0), "a shift of at least 0"),
+        (
+            Constraint,
+            dict(risk_parameter=0.05),
+            "must be None .* 'cvar', got 0.05. Set ta",
+        ),
         (MultiplierConfig, dict(initial=-0.1), "multiplier.initial must be at least 0"),
         (MultiplierConfig, dict(cap=0.0), "multiplier.cap must be above 0, got 0.0"),
         (MultiplierConfig, dict(learning_rate=NAN), "learning_rate must be .* got nan"),

@@ -229,6 +229,21 @@ def test_the_episodic_dual_is_the_dual_of_the_whole_episodes_cost():
         )
 
 
+def test_an_episode_so_long_that_its_discount_vanished_has_finite_risks():
+    problem, quantiles = make_problem(1), 4 * jnp.abs(array(1, BATCH, 8))
+    reached = jnp.float32(0.99) ** jnp.array([0.0, 400.0, 5_000.0, 20_000.0])
+    assert float(reached[-1]) == 0
+    context = Context(jnp.full((BATCH, 1), 0.5), jnp.full((BATCH, 1), 1.3), reached)
+    weights = jnp.full(8, 1 / 8)
+
+    def episode(quantiles):
+        to_go = valuation.risk_to_go(quantiles, weights, context, problem, EPISODIC)
+        return valuation.episode_risk(to_go, context, EPISODIC)
+
+    assert np.isfinite(episode(quantiles)).all()
+    assert np.isfinite(jax.grad(lambda q: episode(q).sum())(quantiles)).all()
+
+
 def test_a_fresh_context_has_paid_nothing():
     context = Context.start(3, jnp.array([0.2, 0.7]))
     np.testing.assert_allclose(context.pivot, np.tile([0.2, 0.7], (3, 1)))

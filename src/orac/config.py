@@ -98,6 +98,11 @@ class Constraint:
         check_range(f"limit of constraint {self.name!r}", self.limit, 0)
         _ = self.measure
         RiskMeasure("cvar", self.tail)
+        if self.risk in ("cvar", "mean") and self.risk_parameter is not None:
+            raise ValueError(
+                f"risk_parameter must be None for risk measure {self.risk!r}, got "
+                f"{self.risk_parameter!r}. Set tail: it is what CVaR looks at."
+            )
 
     @property
     def measure(self) -> RiskMeasure:

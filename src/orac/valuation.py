@@ -188,6 +188,11 @@ def tail_levels(fractions: Fractions, problem: Problem) -> tuple[Array, Array]:
     return jnp.stack(levels), fractions.widths
 
 
+def discount_reached(context: Context) -> Float[Array, " batch"]:
+    # Numerics: it is divided by, and underflows in episodes of thousands of steps.
+    return jnp.maximum(context.accumulated_discount, 1e-6)
+
+
 def from_here(
     value: Float[Array, "constraint #batch"], context: Context, config: AgentConfig
 ) -> Float[Array, "constraint #batch"]:
@@ -198,7 +203,7 @@ def from_here(
     """
     if config.risk_form != "dual" or config.pivot.mode != "episodic":
         return value
-    return (value - context.accumulated_cost.T) / context.accumulated_discount
+    return (value - context.accumulated_cost.T) / discount_reached(context)
 
 
 def episode_risk(
@@ -208,7 +213,7 @@ def episode_risk(
     if config.risk_form != "dual" or config.pivot.mode != "episodic":
         return risk_to_go
     paid = context.accumulated_cost.T
-    return paid + context.accumulated_discount * risk_to_go
+    return paid + discount_reached(context) * risk_to_go
 
 
 def local_pivot(
