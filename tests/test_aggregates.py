@@ -65,6 +65,14 @@ def test_improvement_of_one_is_the_other_s_loss():
     assert forward.high == pytest.approx(1 - backward.low)
 
 
+def test_many_tasks_make_a_narrower_interval():
+    random = np.random.default_rng(6)
+    ours, theirs = random.normal(0.5, 1, (5, 9)), random.normal(0, 1, (5, 9))
+    many = aggregates.probability_of_improvement(ours, theirs)
+    one = aggregates.probability_of_improvement(ours[:, 0], theirs[:, 0])
+    assert many.high - many.low < 0.5 * (one.high - one.low)
+
+
 def test_sets_that_do_not_overlap_still_have_an_interval():
     ours, theirs = np.arange(10.0, 15.0), np.arange(5.0)
     interval = aggregates.probability_of_improvement(ours, theirs)

@@ -3,7 +3,7 @@
     python tools/measure_certificates.py            prints the tables
     python tools/measure_certificates.py --write    puts them into docs/statistics.md
 
-Everything is drawn from fixed seeds. Takes some minutes on one core.
+Everything is drawn from fixed seeds. Takes about five minutes on one core.
 """
 
 import math

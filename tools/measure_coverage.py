@@ -3,7 +3,7 @@
     python tools/measure_coverage.py            prints the tables
     python tools/measure_coverage.py --write    puts them into docs/statistics.md
 
-Everything is drawn from fixed seeds. Takes some minutes on one core. Certificates have
+Everything is drawn from fixed seeds. Takes about five minutes on one core. Certificates have
 their own: `measure_certificates.py`.
 """
 
@@ -120,7 +120,7 @@ def mean_table() -> str:
     return table(["distribution of runs", "interval", *map(str, RUNS)], rows)
 
 
-def difference_coverage(name: str, runs: int, factor: float, sets: int = 4000) -> float:
+def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
     """Of ours minus theirs, whose runs spread `factor` times as much."""
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), 0

@@ -74,42 +74,42 @@ def probability_of_improvement(
     """P(a run of ours scores higher than one of theirs), ties half, averaged over tasks.
 
     The estimate is rliable's. The bootstrap collapses when the two sets do not overlap,
-    so the interval per task is Newcombe's score interval (2006, method 5) with Student's
-    quantile. `n` is the smaller number of runs per task.
+    so the interval is Newcombe's score interval (2006, method 5) with Student's
+    quantile, as if all tasks had the mean's probability: then the variance is largest.
+    `n` is the smaller number of runs per task.
     """
     check_level(level)
     first, second = finite_values(ours, 2), finite_values(theirs, 2)
-    if first.shape[1] != second.shape[1]:
+    tasks = first.shape[1]
+    if tasks != second.shape[1]:
         raise ValueError(
             "both sets of runs must have the same tasks, "
-            f"got {first.shape[1]} and {second.shape[1]}. Compare the common ones."
+            f"got {tasks} and {second.shape[1]}. Compare the common ones."
         )
     gaps = first[:, None, :] - second[None, :, :]
-    wins = ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(0, 1))
-    runs = (len(first), len(second))
-    if min(runs) == 1:
-        return Interval(float(wins.mean()), None, None, level, ONE_RUN, 1)
-    quantile = float(special.stdtrit(sum(runs) - 2, (1 + level) / 2))
-    high = _score_limit(wins, runs, quantile)
+    wins = float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
+    runs, n = (len(first), len(second)), min(len(first), len(second))
+    if n == 1:
+        return Interval(wins, None, None, level, ONE_RUN, n)
+    degrees = tasks * (sum(runs) - 2)
+    reach = float(special.stdtrit(degrees, (1 + level) / 2)) / math.sqrt(tasks)
+    high = _score_limit(wins, runs, reach)
     # Losing is winning seen from the other side.
-    low = 1 - _score_limit(1 - wins, (runs[1], runs[0]), quantile)
-    low, high = _mean_of_intervals(wins[:, None], low[:, None], high[:, None])
-    estimate, n = float(wins.mean()), min(runs)
-    return Interval(estimate, float(low[0]), float(high[0]), level, "Newcombe score", n)
+    low = 1 - _score_limit(1 - wins, runs, reach)
+    return Interval(wins, low, high, level, "Newcombe score", n)
 
 
-def _score_limit(
-    wins: np.ndarray, runs: tuple[int, int], quantile: float
-) -> np.ndarray:
-    """Largest p with p - wins <= quantile * its standard error at p, by bisection."""
+def _score_limit(wins: float, runs: tuple[int, int], reach: float) -> float:
+    """Largest p with p - wins <= reach * its standard error at p, by bisection."""
     pairs, extra = runs[0] * runs[1], sum(runs) / 2 - 1
-    low, high = wins.copy(), np.ones_like(wins)
+    low, high = wins, 1.0
     for _ in range(40):
         p = (low + high) / 2
         variance = p * (1 - p) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p))) / pairs
-        inside = p - wins <= quantile * np.sqrt(variance)
-        low, high = np.where(inside, p, low), np.where(inside, high, p)
-    return low
+        inside = p - wins <= reach * math.sqrt(variance)
+        low, high = (p, high) if inside else (low, p)
+    # Numerics: bisection never reaches its upper end.
+    return 1.0 if wins == 1 else low
 
 
 def performance_profile(
@@ -117,29 +117,16 @@ def performance_profile(
 ) -> Band:
     """Share of all runs of all tasks that score above each threshold.
 
-    rliable's score distribution. Per task the interval is Clopper and Pearson's, since
-    the bootstrap has none where all runs lie on one side of the threshold.
+    rliable's score distribution. The interval is Clopper and Pearson's, since the
+    bootstrap has none where all runs lie on one side of the threshold; tasks that differ
+    only make the count less spread than the binomial (Hoeffding, 1956).
     """
     check_level(level)
     scores = finite_values(scores, 2)
-    n = len(scores)
-    above = (scores[:, :, None] > finite_values(thresholds, 1)).sum(axis=0)
-    estimate = above.mean(axis=0) / n
+    n, levels = len(scores), np.asarray(thresholds, np.float64)
+    above = (scores.reshape(-1, 1) > levels).sum(axis=0).astype(np.float64)
+    estimate = above / scores.size
     if n == 1:
         return Band(estimate, None, None, level, ONE_RUN, n)
-    low, high = clopper_pearson(above.astype(float), n, level)
-    low, high = _mean_of_intervals(above / n, low, high)
-    return Band(estimate, low, high, level, "Clopper-Pearson per task", n)
-
-
-def _mean_of_intervals(
-    estimates: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Interval of a mean over independent tasks (first axis) from theirs.
-
-    Zou and Donner (2008): each side's lengths add in squares.
-    """
-    mean, tasks = estimates.mean(axis=0), len(estimates)
-    below = np.sqrt(((estimates - low) ** 2).sum(axis=0)) / tasks
-    above = np.sqrt(((high - estimates) ** 2).sum(axis=0)) / tasks
-    return mean - below, mean + above
+    low, high = clopper_pearson(above, scores.size, level)
+    return Band(estimate, low, high, level, "Clopper-Pearson", n)

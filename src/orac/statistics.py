@@ -8,6 +8,7 @@ over several tasks live in `aggregates`, bounds within one seed in `certificates
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -90,31 +91,35 @@ def mean_band(values: ArrayLike, level: float = 0.95) -> Band:
         return Band(mean, None, None, level, ONE_RUN, n)
     quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
     half = quantile * values.std(axis=0, ddof=1) / math.sqrt(n)
-    if not 4 <= n <= 200:
-        return Band(mean, mean - half, mean + half, level, "Student t", n)
-    below, above = _skew_widening(values - mean, quantile, level)
+    below, above = _skew_widening(values - mean, level)
     method = "Student t, widened by skew"
     return Band(mean, mean - below * half, mean + above * half, level, method, n)
 
 
-def _skew_widening(
-    centred: np.ndarray, quantile: float, level: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """How much longer than Student's each side must be, by the studentised bootstrap.
 
     Efron and Tibshirani (1993), section 12.5. The upper quantile of the resampled t
     says how far the interval reaches down, and the other way round.
     """
     n = len(centred)
-    random = np.random.default_rng(0)
-    shares = random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
+    if not 4 <= n <= 200:
+        return np.ones(centred.shape[1]), np.ones(centred.shape[1])
+    shares = _resampled_shares(n)
     shift = shares @ centred
     variance = shares @ centred**2 - shift**2
     # Numerics: a resample of one run alone has no spread; equal runs have no shift.
     student = shift / np.sqrt(np.maximum(variance / (n - 1), np.finfo(float).tiny))
     tails = ((1 - level) / 2, (1 + level) / 2)
-    low, high = np.quantile(student, tails, axis=0)
-    return np.clip(high / quantile, 1, _WIDEST), np.clip(-low / quantile, 1, _WIDEST)
+    low, high = np.quantile(student, tails, axis=0) / special.stdtrit(n - 1, tails[1])
+    return np.clip(high, 1, _WIDEST), np.clip(-low, 1, _WIDEST)
+
+
+@lru_cache(maxsize=8)
+def _resampled_shares(n: int) -> np.ndarray:
+    """(resample, run): how much of each resample is each run. Reports ask often."""
+    random = np.random.default_rng(0)
+    return random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
 
 
 def difference_interval(
@@ -122,22 +127,28 @@ def difference_interval(
 ) -> Interval:
     """Mean of our runs minus mean of theirs, with Welch's t interval (Welch, 1947).
 
-    `n` is the smaller number of runs. Runs are not paired: sharing a seed does not make
-    two different agents alike.
+    Each side's two standard errors are widened by skew as in `mean_band`. `n` is the
+    smaller number of runs. Runs are not paired: sharing a seed does not make two
+    different agents alike.
     """
     check_level(level)
-    first, second = finite_values(ours, 1), finite_values(theirs, 1)
-    estimate = float(first.mean() - second.mean())
-    n = min(len(first), len(second))
+    sets = [finite_values(ours, 1), finite_values(theirs, 1)]
+    estimate = float(sets[0].mean() - sets[1].mean())
+    sizes = np.array([len(values) for values in sets])
+    n = int(sizes.min())
     if n == 1:
         return Interval(estimate, None, None, level, ONE_RUN, n)
-    parts = np.array([part.var(ddof=1) / len(part) for part in (first, second)])
-    freedom = np.array([len(first) - 1, len(second) - 1])
+    parts = np.array([values.var(ddof=1) for values in sets]) / sizes
     # Numerics: two sets of equal runs have no variance, and any degrees will do.
-    spread = max(float((parts**2 / freedom).sum()), np.finfo(float).tiny)
+    spread = max(float((parts**2 / (sizes - 1)).sum()), np.finfo(float).tiny)
     degrees = max(float(parts.sum() ** 2 / spread), 1.0)
-    half = float(special.stdtrit(degrees, (1 + level) / 2) * math.sqrt(parts.sum()))
-    return Interval(estimate, estimate - half, estimate + half, level, "Welch t", n)
+    quantile = float(special.stdtrit(degrees, (1 + level) / 2))
+    wide = [_skew_widening((part - part.mean())[:, None], level) for part in sets]
+    # The difference is low where ours is low or theirs is high.
+    below = math.sqrt(parts @ np.array([wide[0][0][0], wide[1][1][0]]) ** 2)
+    above = math.sqrt(parts @ np.array([wide[0][1][0], wide[1][0][0]]) ** 2)
+    low, high = estimate - quantile * below, estimate + quantile * above
+    return Interval(estimate, low, high, level, "Welch t, widened by skew", n)
 
 
 def share_interval(successes: int, n: int, level: float = 0.95) -> Interval:
