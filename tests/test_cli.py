@@ -1,0 +1,182 @@
+"""The program's words: what they print, and what they say when they are wrong."""
+
+import json
+
+import pytest
+import yaml
+
+from orac import config_text, presets
+from orac.cli import main, make_parser
+from orac.runs.directory import run_path
+
+ENV = "orac/GuardedMaze-v0"
+TINY = [
+    "--total-steps=800",
+    "--num-envs=8",
+    "--quiet",
+    "--set=agent.hidden_sizes=[16, 16]",
+    "--set=agent.embedding_size=8",
+    "--set=agent.num_quantiles=8",
+    "--set=agent.num_policy_quantiles=8",
+    "--set=training.gradient_steps=0.125",
+    "--set=training.learning_starts=400",
+    "--set=training.buffer_size=3000",
+    "--set=training.batch_size=32",
+    "--set=training.log_every=160",
+    "--set=training.checkpoint_every=320",
+    "--set=evaluation.every=400",
+    "--set=evaluation.episodes=10",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    assert (
+        main(["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]) == 0
+    )
+    return run_path(out, ENV, "wcsac", 0, "default")
+
+
+def test_a_run_directory_holds_what_it_promises(run):
+    names = {path.name for path in run.iterdir()}
+    assert {"config.yaml", "meta.json", "metrics.csv", "timings.csv"} <= names
+    assert {"episodes.csv", "evaluations.csv", "tensorboard", "checkpoints"} <= names
+    header, *rows = (run / "evaluations.csv").read_text().splitlines()
+    assert header.startswith("env_steps,episode,reward,cost,length")
+    assert len(rows) == 20, "two evaluations of ten episodes, one row each"
+    metrics = (run / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert {"train/cumulative_cost", "train/violations_cost"} <= set(metrics)
+
+
+def test_evaluate_prints_risk_and_a_certificate(run, capsys):
+    assert (
+        main(["evaluate", str(run), "--episodes=50", "--certify", "--tails", "0.5"])
+        == 0
+    )
+    told = capsys.readouterr().out
+    for word in (
+        "reward/mean",
+        "cost/cvar_0.05",
+        "cost/cvar_0.5",
+        "cost/violation_rate",
+    ):
+        assert word in told
+    assert "with 95 % confidence the CVaR at 0.05 of episode cost" in told
+
+
+def test_evaluate_speaks_json(run, capsys):
+    assert main(["evaluate", str(run), "--episodes=5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 5
+
+
+def test_evaluate_films_an_episode(run, tmp_path, capsys):
+    film = tmp_path / "episode.gif"
+    assert main(["evaluate", str(run), "--episodes=2", f"--video={film}"]) == 0
+    assert film.read_bytes()[:3] == b"GIF"
+
+
+def test_the_same_run_is_not_started_twice(run, capsys):
+    out = run.parents[3]
+    words = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]
+    assert main(words) == 1
+    assert "already holds a run" in capsys.readouterr().err
+
+
+def test_config_prints_yaml_and_what_was_changed(capsys):
+    assert main(["config", "--algo=orac", "--tail=0.1", "--set=agent.kappa=0.5"]) == 0
+    told = capsys.readouterr().out
+    config = config_text.from_dict(yaml.safe_load(told))
+    assert config.agent.kappa == 0.5 and config.constraints[0].tail == 0.1
+    assert "#   agent.kappa: 1.0 -> 0.5" in told
+
+
+def test_a_printed_config_can_be_given_back(tmp_path, capsys):
+    main(["config", "--algo=wcsac-lin", "--seed=3"])
+    file = tmp_path / "config.yaml"
+    file.write_text(capsys.readouterr().out)
+    main(["config", f"--config={file}"])
+    assert "# as the preset has it" in capsys.readouterr().out
+
+
+def test_help_of_train_has_the_sentence_of_every_field(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["train", "--help"])
+    told = capsys.readouterr().out
+    for name, sentence in config_text.field_sentences().items():
+        assert name in told and sentence in told
+
+
+def test_agents_and_envs_are_listed(capsys):
+    main(["agents"])
+    main(["envs"])
+    told = capsys.readouterr().out
+    assert all(name in told for name in presets.ALGORITHMS)
+    assert ENV in told and "orac/SafetyPointGoal1-v0" in told
+
+
+def test_the_doctor_names_the_line_that_installs_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("orac.doctor.find_spec", lambda name: None)
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert 'pip install "orac-rl[plots]"' in told
+    assert "pip install --no-deps safety-gymnasium==1.0.0" in told
+
+
+WRONG = [
+    (["train", "--algo=orak"], "Did you mean 'orac'?"),
+    (["train", "--env-id=orac/GuardedMaze-v1"], "GuardedMaze-v0"),
+    (["train", "--env-id=Pendulum-v9"], "Pendulum"),
+    (["train", "--tail=0"], "must be a tail in (0, 1]"),
+    (["train", "--tail=2"], "worst-case mass"),
+    (["train", "--cost-limit=-1"], "must be at least 0, got -1"),
+    (
+        ["train", "--num-envs=0"],
+        "training.num_envs must be a whole number of at least 1",
+    ),
+    (["train", "--total-steps=-5"], "training.total_steps must be a whole number"),
+    (["train", "--num-envs=7", "--set=training.gradient_steps=0.3"], "whole number"),
+    (["train", "--set=agent.kapa=1"], "Did you mean 'kappa'?"),
+    (["train", "--set=agent.kappa"], "must look like agent.kappa=0.5"),
+    (
+        ["train", "--set=agent.kappa=banana"],
+        "agent.kappa must be a number, got 'banana'",
+    ),
+    (["train", "--set=agent.risk_form=iqn"], "agent.risk_form must be one of scalar"),
+    (["train", "--set=agent.hidden_sizes=[]"], "agent.hidden_sizes must have at least"),
+    (["train", "--set=agent.num_cost_critics=0"], "agent.num_cost_critics must be"),
+    (["train", "--set=constraints.0.risk=cvarr"], "Did you mean 'cvar'?"),
+    (["train", "--set=env.params.guard=0.2"], "guard"),
+    (["train", "--set=env.params.guard_probability=2"], "guard_probability"),
+    (["train", "--config=/nowhere.yaml"], "/nowhere.yaml"),
+    (["resume", "/nowhere"], "/nowhere"),
+    (["evaluate", "/nowhere"], "/nowhere"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"), WRONG, ids=[" ".join(w[0]) for w in WRONG]
+)
+def test_a_wrong_word_gets_one_line_that_says_what_to_do(
+    words, fragment, capsys, tmp_path
+):
+    if words[0] == "train":
+        words = [*words, f"--out={tmp_path}"]
+    assert main(words) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"orac {words[0]}: ") and errors.count("\n") == 1
+    assert fragment in errors
+
+
+def test_an_unwritable_directory_is_a_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("not a directory")
+    words = ["train", "--algo=wcsac", f"--env-id={ENV}", *TINY]
+    assert main([*words, f"--out={tmp_path / 'file' / 'runs'}"]) == 1
+    assert "file" in capsys.readouterr().err
+
+
+def test_a_truncated_saved_agent_is_refused(run, tmp_path, capsys):
+    foreign = tmp_path / "agent.zip"
+    foreign.write_bytes(b"not a zip")
+    assert main(["evaluate", str(foreign)]) == 1
+    assert "written by Agent.save" in capsys.readouterr().err
