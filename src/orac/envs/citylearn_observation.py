@@ -85,7 +85,7 @@ def load_layout(buildings: tuple[int, ...]) -> Layout:
     for name, values in known.items():
         ranges[name] = (values.min(axis=0), values.max(axis=0))
     nothing = np.zeros_like(known["hour"])
-    source = np.arange(len(places))
+    source = np.arange(len(places), dtype=np.int32)
     for place, (name, building) in enumerate(places):
         if name in Caused._fields:
             row = Caused._fields.index(name)
@@ -164,5 +164,5 @@ def read(
             f"expected the name of an observation, got {name!r}.{hint} "
             f"Known: {', '.join(dict.fromkeys(layout.names))}."
         )
-    where = np.array(places)
+    where = np.array(places, np.int32)
     return observation[..., where] * layout.span[where] + layout.low[where]

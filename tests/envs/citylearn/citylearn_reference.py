@@ -47,15 +47,21 @@ def make_reference(buildings: tuple[int, ...], saifi: float, caidi: float):
         )
 
 
-def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
-    """Play `actions`, in CityLearn's own box, against the outages of `seed`."""
-    for building in env.buildings:
-        building.stochastic_power_outage_model.random_seed = seed
+def play_reference(env, actions: np.ndarray) -> list[list[float]]:
+    """Every observation of an episode, not scaled."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         observations = [env.reset()[0]]
         for action in actions:
             observations.append(env.step([action.tolist()])[0][0])
+    return observations
+
+
+def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
+    """Play `actions`, in CityLearn's own box, against the outages of `seed`."""
+    for building in env.buildings:
+        building.stochastic_power_outage_model.random_seed = seed
+    observations = play_reference(env, actions)
     assert env.done
     space = env.observation_space[0]
     scaled = (np.array(observations) - space.low) / (space.high - space.low)

@@ -89,3 +89,21 @@ def test_a_building_does_what_it_does_in_citylearn(building, seed):
 @pytest.mark.parametrize("seed", [0, 1, 4])
 def test_three_buildings_do_what_they_do_in_citylearn(seed):
     compare((1, 2, 3), seed)
+
+
+@pytest.mark.parametrize("buildings", [(1,), (2,), (3,), (1, 2, 3)])
+def test_observations_and_actions_have_citylearns_names_and_ranges(buildings):
+    theirs, env = reference(buildings), CityLearn(buildings=buildings)
+    assert list(env.layout.names) == theirs.observation_names[0]
+    space = theirs.observation_space[0]
+    np.testing.assert_allclose(env.layout.low, space.low, rtol=1e-6)
+    np.testing.assert_allclose(
+        env.layout.low + env.layout.span, space.high, rtol=1e-6, atol=1e-6
+    )
+    size = env.spec.action_size
+    for edge, limit in (
+        (-1.0, theirs.action_space[0].low),
+        (1.0, theirs.action_space[0].high),
+    ):
+        scaled = np.stack(env.scale(jnp.full(size, edge)), axis=-1).reshape(-1)
+        np.testing.assert_allclose(scaled, limit, rtol=1e-6)
