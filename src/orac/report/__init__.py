@@ -1,0 +1,41 @@
+"""Results as a page that people look at, and as tables for papers and programs.
+
+`write` is the way in. `tables` knows how tables are spelled, `contents` what stands in
+them, `charts` draws with plotly, `page` puts one HTML file together that opens offline.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from orac.config import check_choice
+from orac.report import contents, page, tables
+from orac.results import read_results
+
+SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
+FORMATS = tuple(SUFFIXES.values())
+
+
+def render(
+    paths: Sequence[str | os.PathLike[str]], form: str = "html", level: float = 0.95
+) -> str:
+    """A report on all runs at or below `paths`, as text in one of `FORMATS`."""
+    check_choice("the format of a report", form, FORMATS)
+    found = read_results(paths)
+    if form == "html":
+        return page.make_page(found, [Path(path) for path in paths], level)
+    if form == "csv":
+        return tables.to_csv(*contents.long_table(found, level))
+    spell = tables.to_markdown if form == "markdown" else tables.to_latex
+    shown = contents.all_tables(found, level)
+    return "\n".join(spell(table) for table in shown)
+
+
+def write(
+    paths: Sequence[str | os.PathLike[str]], out: Path, form: str | None = None
+) -> Path:
+    """Write a report; its format is the file's ending unless given."""
+    text = render(paths, form or SUFFIXES.get(out.suffix, "html"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    return out

@@ -1,0 +1,186 @@
+"""Interactive charts as plotly's own data: plain lists and dicts, ready for JSON.
+
+plotly.js is bundled once by `page`; nothing here needs the Python package. Numbers are
+rounded to what a screen can show, which keeps a report small. Same colours and dashes
+as the figures for print.
+"""
+
+import html
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from orac.evaluation import cost_column
+from orac.plots import COLOURS
+from orac.report.distributions import distribution_chart
+from orac.report.drawing import Chart, limit_label, limit_shape, make_layout, rounded
+from orac.results import Group, Run
+from orac.summaries import (
+    Curve,
+    average,
+    common_tails,
+    cvar_curve,
+    evaluation_curve,
+    limits,
+    metric_curve,
+)
+
+_DASHES = ("solid", "dash", "dashdot", "dot")
+_MOST_POINTS = 250
+ReadCurve = Callable[[Run], tuple[np.ndarray, np.ndarray]]
+
+
+def world_charts(groups: Sequence[Group]) -> list[Chart]:
+    """All charts of one environment: evaluations, costs, then what training did."""
+    names = list(dict.fromkeys(n for group in groups for n in group.cost_names))
+    tails = common_tails(groups)
+    charts = [
+        curve_chart(
+            "Reward per episode", groups, lambda run: evaluation_curve(run, "reward")
+        )
+    ]
+    for name in names:
+        column, at = cost_column(name), limits(groups, name)
+
+        def mean_cost(run: Run, column: str = column) -> Any:
+            return evaluation_curve(run, column)
+
+        charts.append(curve_chart(f"Mean {column} per episode", groups, mean_cost, at))
+        for tail in tails.get(name, ()):
+
+            def risk(run: Run, name: str = name, tail: float = tail) -> Any:
+                return cvar_curve(run, name, tail)
+
+            title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
+            charts.append(curve_chart(title, groups, risk, at))
+        charts.append(distribution_chart(groups, name, tails.get(name, [])))
+    charts += training_charts(groups)
+    return [chart for chart in charts if chart.data]
+
+
+def training_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Reward while training, cost paid so far, multiplier, and the critics' risk."""
+    columns = dict.fromkeys(
+        key for g in groups for run in g.runs for key in run.metrics
+    )
+    wanted = [("train/reward", "Reward while training", [])]
+    wanted += [
+        (key, f"Total {key.removeprefix('train/cumulative_')} paid while training", [])
+        for key in columns
+        if key.startswith("train/cumulative_")
+    ]
+    for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+        curves = [
+            metric_curve(run, f"constraint/limit/{name}")[1][-1:]
+            for group in groups
+            for run in group.runs
+        ]
+        at = np.unique(np.round(np.concatenate([np.empty(0), *curves]), 6)).tolist()
+        title = f"Risk of {name} that the critics see, in their units"
+        wanted.append((f"constraint/multiplier/{name}", f"Multiplier of {name}", []))
+        wanted.append((f"constraint/risk/{name}", title, at))
+
+    def chart(key: str, title: str, marks: list[float]) -> Chart:
+        return curve_chart(title, groups, lambda run: metric_curve(run, key), marks)
+
+    return [chart(*entry) for entry in wanted]
+
+
+def curve_chart(
+    title: str, groups: Sequence[Group], read: ReadCurve, marks: Sequence[float] = ()
+) -> Chart:
+    """Mean over seeds with its interval, each seed thinly behind it, and the limits."""
+    behind: list[dict[str, Any]] = []
+    front: list[dict[str, Any]] = []
+    for i, group in enumerate(groups):
+        curves = [_thin(*curve) for run in group.runs if len((curve := read(run))[0])]
+        if not curves:
+            continue
+        style = {"legendgroup": str(i), "line": {"color": COLOURS[i % len(COLOURS)]}}
+        if len(curves) > 1:
+            behind += [_seed_trace(curve, style) for curve in curves]
+        mean = average(curves)
+        behind += _band_traces(mean, style)
+        front.append(_mean_trace(mean, group.label, len(curves), i, style))
+    layout = make_layout("environment steps", hovermode="x unified")
+    layout["shapes"] = [limit_shape("y", mark) for mark in marks if front]
+    layout["annotations"] = [limit_label("y", mark) for mark in marks if front]
+    return Chart(title, behind + front, layout)
+
+
+def _thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every k-th point, counted from the last one, which always stays."""
+    every = -(-len(steps) // _MOST_POINTS)
+    return steps[::-1][::every][::-1], values[::-1][::every][::-1]
+
+
+def _mean_trace(
+    curve: Curve, label: str, seeds: int, number_: int, style: dict[str, Any]
+) -> dict[str, Any]:
+    bounds = zip(curve.mean, curve.low, curve.high, curve.seeds, strict=True)
+    dash = _DASHES[number_ % len(_DASHES)]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(curve.steps) <= 60 else "lines",
+        # plotly reads a little HTML in names: a label must not become a tag.
+        "name": f"{html.escape(label)} ({seeds} seed{'s' * (seeds != 1)})",
+        "x": curve.steps.astype(int).tolist(),
+        "y": rounded(curve.mean),
+        "text": [_hover(*point) for point in bounds],
+        "hovertemplate": "%{text}",
+        "marker": {"size": 4},
+        **style,
+        "line": {**style["line"], "dash": dash, "width": 2},
+    }
+
+
+def _hover(mean: float, low: float, high: float, seeds: int) -> str:
+    if not np.isfinite(low):
+        return f"{mean:.4g} (one seed)"
+    return f"{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds"
+
+
+def _seed_trace(
+    curve: tuple[np.ndarray, np.ndarray], style: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": curve[0].astype(int).tolist(),
+        "y": rounded(curve[1]),
+        "opacity": 0.25,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        **style,
+        "line": {**style["line"], "width": 0.8},
+    }
+
+
+def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
+    """The interval as one outline; it ends where a single seed is left."""
+    known = np.isfinite(curve.low)
+    if not known.any():
+        return []
+    steps = curve.steps[known].astype(int)
+    x = np.concatenate([steps, steps[::-1]])
+    y = np.concatenate([curve.high[known], curve.low[known][::-1]])
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": x.tolist(),
+            "y": rounded(y),
+            "fill": "toself",
+            "fillcolor": _faint(style["line"]["color"]),
+            "hoverinfo": "skip",
+            "showlegend": False,
+            **style,
+            "line": {"width": 0},
+        }
+    ]
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.15)"

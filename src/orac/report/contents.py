@@ -1,0 +1,216 @@
+"""What stands in a report's tables: results with intervals, training, configs, machines.
+
+Says how many seeds stand behind every number. Knows nothing of HTML or charts.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from orac import config_text
+from orac.evaluation import cost_column
+from orac.report.tables import Table, cell, number
+from orac.results import Group, Results, Run, differing_fields
+from orac.statistics import Interval
+from orac.summaries import common_tails, interval, measures, seed_values
+
+
+def all_tables(found: Results, level: float) -> list[Table]:
+    """Every table of a report, in its order."""
+    tables = []
+    for env_id, groups in found.worlds().items():
+        tables += world_tables(env_id, groups, level)
+    configs = config_table(found.groups)
+    return [*tables, *([configs] if configs else []), machine_table(found)]
+
+
+def world_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
+    """Results, the environment's own metrics, and what training took."""
+    values = [seed_values(group, common_tails(groups)) for group in groups]
+    results = _result_table(env_id, groups, values, level)
+    own = _own_table(env_id, groups, values, level)
+    training = _training_table(env_id, groups, level)
+    return [results, *([own] if own else []), training]
+
+
+def _result_table(
+    env_id: str,
+    groups: Sequence[Group],
+    values: Sequence[dict[str, np.ndarray]],
+    level: float,
+) -> Table:
+    shown = measures(groups)
+    rows = []
+    for group, known in zip(groups, values, strict=True):
+        steps = [run.evaluated_at[-1] for run in group.evaluated]
+        rows.append(
+            (
+                group.label,
+                str(len(group.evaluated)),
+                _verdicts(group, known, level),
+                *(cell(interval(known.get(x.key), level)) for x in shown),
+                _span(steps),
+            )
+        )
+    columns = ("agent", "seeds", "limit", *(x.title for x in shown), "steps")
+    note = (
+        "Last evaluation of each seed: mean over seeds with its "
+        f"{100 * level:g} % interval, seeds being the unit. One seed has no interval, and "
+        "seeds that all agree say so. A limit is kept, or broken, where "
+        "the whole interval of the constrained risk is on that side of it."
+    )
+    return Table(f"Results in {env_id}", columns, tuple(rows), (note,))
+
+
+def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
+    """Each limit, and whether the interval of the constrained risk lies on one side."""
+    words = []
+    for constraint in group.config.constraints:
+        column = cost_column(constraint.name)
+        risk = interval(known.get(f"{column}/risk"), level)
+        name = "" if constraint.name == "cost" else f"{constraint.name}: "
+        verdict = f": {_verdict(risk, constraint.limit)}" if risk else ""
+        words.append(f"{name}{constraint.limit:g} on {constraint.measure}{verdict}")
+    return "; ".join(words) or "none"
+
+
+def _verdict(risk: Interval, limit: float) -> str:
+    if risk.low is None or risk.high is None:
+        side = "below" if risk.estimate <= limit else "above"
+        return f"{side}, one seed"
+    if risk.high <= limit:
+        return "kept"
+    return "broken" if risk.low > limit else "undecided"
+
+
+def _own_table(
+    env_id: str,
+    groups: Sequence[Group],
+    values: Sequence[dict[str, np.ndarray]],
+    level: float,
+) -> Table | None:
+    keys = ["length/mean"]
+    keys += dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
+    rows = [
+        (group.label, *(cell(interval(known.get(key), level)) for key in keys))
+        for group, known in zip(groups, values, strict=True)
+        if known
+    ]
+    titles = [key.removeprefix("env/").removesuffix("/mean") for key in keys]
+    title = f"Means of the environment's own metrics in {env_id}"
+    return Table(title, ("agent", *titles), tuple(rows)) if rows else None
+
+
+def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table:
+    """What was paid while learning, and how long it took."""
+    keys = ["episodes"]
+    columns = dict.fromkeys(
+        key for g in groups for run in g.runs for key in run.metrics
+    )
+    keys += [key for key in columns if key.startswith("train/cumulative_")]
+    keys += [key for key in columns if key.startswith("train/violations_")]
+    titles = [_training_title(key) for key in keys]
+    rows = []
+    for group in groups:
+        cells = []
+        for key in keys:
+            last = [run.metrics.get(key, np.empty(0))[-1:] for run in group.runs]
+            full = np.concatenate(last) if all(map(len, last)) else None
+            cells.append(cell(interval(full, level)))
+        steps = _span([run.steps for run in group.runs])
+        minutes = _span([_minutes(run) for run in group.runs])
+        speed = [_column(run, "steps_per_second") for run in group.runs]
+        median = float(np.median(np.concatenate(speed))) if any(map(len, speed)) else 0
+        rows.append((group.label, steps, *cells, minutes, number(round(median))))
+    columns = ("agent", "steps", *titles, "minutes", "steps per second, median")
+    return Table(f"Training in {env_id}", columns, tuple(rows))
+
+
+def _training_title(key: str) -> str:
+    plain = key.removeprefix("train/").replace("cumulative_cost", "total cost")
+    return plain.replace("violations_cost", "episodes above the limit")
+
+
+def _column(run: Run, name: str) -> np.ndarray:
+    return run.timings.get(name, np.empty(0))
+
+
+def _minutes(run: Run) -> float:
+    seconds = (
+        _column(run, "train_seconds").sum() + _column(run, "evaluate_seconds").sum()
+    )
+    return round(float(seconds) / 60, 1)
+
+
+def _span(values: Sequence[float]) -> str:
+    """The one value that all have, or the range."""
+    if not values:
+        return "–"
+    low, high = number(float(min(values))), number(float(max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def config_table(groups: Sequence[Group]) -> Table | None:
+    """Fields in which the groups differ; None where there is nothing to tell."""
+    configs = [group.config for group in groups]
+    names = [name for name in differing_fields(configs) if name != "seed"]
+    if not names:
+        return None
+    flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
+    rows = tuple(
+        (name, *(str(fields.get(name, "–")) for fields in flat)) for name in names
+    )
+    columns = ("field", *(full_label(group, groups) for group in groups))
+    return Table("Differences between the configs", columns, rows)
+
+
+def full_label(group: Group, groups: Sequence[Group]) -> str:
+    """The label, with the environment where there are several."""
+    several = len({other.env_id for other in groups}) > 1
+    return f"{group.label} in {group.env_id}" if several else group.label
+
+
+def machine_table(found: Results) -> Table:
+    """One row a run: where it is, how far it came, and what it ran on."""
+    rows = []
+    for group in found.groups:
+        for run in group.runs:
+            versions = run.meta.get("versions") or {}
+            total = run.config.training.total_steps
+            rows.append(
+                (
+                    str(run.path),
+                    str(run.config.seed),
+                    f"{run.steps:,} of {total:,}",
+                    *(_say(versions.get(name)) for name in ("orac", "jax", "python")),
+                    *(
+                        _say(run.meta.get(name))
+                        for name in ("platform", "threads", "commit")
+                    ),
+                )
+            )
+    columns = ("run", "seed", "steps", "orac", "jax", "python")
+    columns = (*columns, "platform", "threads", "commit")
+    return Table("What was run where", columns, tuple(rows), found.notes)
+
+
+def _say(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def long_table(
+    found: Results, level: float
+) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Columns and rows for programs: one row for each number of each group."""
+    columns = ("env", "agent", "seeds", "measure", "mean", "low", "high", "level")
+    rows: list[tuple[object, ...]] = []
+    for env_id, groups in found.worlds().items():
+        tails = common_tails(groups)
+        for group in groups:
+            for key, values in seed_values(group, tails).items():
+                known = interval(values, level)
+                if known:
+                    bounds = (known.estimate, known.low, known.high)
+                    rows.append((env_id, group.label, known.n, key, *bounds, level))
+    return columns, rows

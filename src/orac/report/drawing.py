@@ -1,0 +1,63 @@
+"""What all charts share: layout, axes, limits, and numbers that are short in JSON."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orac.plots import INK
+
+AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
+HEIGHT = 340
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One plotly chart and the heading above it."""
+
+    title: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+
+def limit_shape(axis: str, value: float, other: str = "y") -> dict[str, Any]:
+    line = {"color": INK, "dash": "dot", "width": 1.5}
+    if axis == "x":
+        ends = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": f"{other} domain"}
+        return {"type": "line", "xref": "x", **ends, "line": line}
+    ends = {"x0": 0, "x1": 1, "y0": value, "y1": value, "xref": "paper"}
+    return {"type": "line", "yref": "y", **ends, "line": line}
+
+
+def limit_label(axis: str, value: float) -> dict[str, Any]:
+    return {
+        "text": f"limit {value:.4g}",
+        **{"xref": "paper", "x": 1, "xanchor": "right"},
+        **{"yref": axis, "y": value, "yanchor": "bottom", "showarrow": False},
+        "font": {"size": 11},
+    }
+
+
+def make_layout(x_title: str, **more: Any) -> dict[str, Any]:
+    return {
+        "height": HEIGHT,
+        "margin": {"l": 48, "r": 12, "t": 30, "b": 40},
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {**AXIS, "title": {"text": x_title, "standoff": 8}},
+        "yaxis": dict(AXIS),
+        "legend": {"orientation": "h", "y": -0.24, "x": 0},
+        "hoverlabel": {"namelength": -1},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "#AAAAAA",
+            "activecolor": INK,
+        },
+        **more,
+    }
+
+
+def rounded(values: np.ndarray) -> list[float | None]:
+    """Six significant digits; what is not finite is a gap."""
+    return [float(f"{x:.6g}") if np.isfinite(x) else None for x in values.tolist()]

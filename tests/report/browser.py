@@ -1,0 +1,111 @@
+"""A headless Chromium that opens a copy of a page and says what happened in it."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--allow-file-access-from-files",
+    # Timers run as fast as the page can, so that a busy machine changes nothing.
+    "--virtual-time-budget=20000",
+)
+# Before anything else in the page: what goes wrong, and what it asks the world for.
+RECORDER = """<script>
+window.seen = { errors: [], refused: [] };
+addEventListener("error", (e) => seen.errors.push(String(e.message)), true);
+addEventListener("unhandledrejection", (e) => seen.errors.push(String(e.reason)));
+addEventListener("securitypolicyviolation", (e) => seen.refused.push(e.blockedURI));
+const plain = console.error;
+console.error = (...words) => { seen.errors.push(words.join(" ")); plain(...words); };
+</script>"""
+# After everything: count what was drawn, hover over each chart, and write it all down.
+REPORTER = """<script>
+addEventListener("load", () => setTimeout(async () => {
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  seen.charts = [];
+  for (const chart of document.querySelectorAll(".chart")) {
+    const traces = chart.data ?? [];
+    let trace = traces.findIndex((t) => t.hoverinfo !== "skip" && t.x.length);
+    const axes = traces[trace]?.yaxis ? "x" + traces[trace].yaxis : "xy";
+    Plotly.Fx.hover(chart, [{ curveNumber: trace, pointNumber: 0 }], axes);
+    await wait(200);
+    seen.charts.push({
+      title: chart.closest("figure").querySelector("figcaption").textContent,
+      marks: chart.querySelectorAll(".scatterlayer .js-line, .scatterlayer .point, "
+        + ".barlayer .point").length,
+      hover: [...chart.querySelectorAll(".hoverlayer text")]
+        .map((x) => x.textContent).join(" "),
+      legend: [...chart.querySelectorAll(".legendtext")].map((x) => x.textContent),
+    });
+  }
+  seen.requests = performance.getEntriesByType("resource").map((x) => x.name)
+    .filter((name) => !name.startsWith("data:"));
+  seen.pictures = [...document.images].map((x) => x.naturalWidth);
+  seen.width = [document.documentElement.scrollWidth, innerWidth];
+  const told = JSON.stringify(seen);
+  document.title = "seen";
+  const box = document.createElement("pre");
+  box.id = "seen"; box.textContent = told;
+  document.body.append(box);
+  if (parent !== window) parent.postMessage(told, "*");
+}, 500));
+</script>"""
+FRAME = """<!DOCTYPE html><body style="margin:0">
+<iframe src="{name}" style="border:0;width:{width}px;height:{height}px"></iframe>
+<pre id=seen></pre><script>addEventListener("message", (e) => {{
+document.getElementById("seen").textContent = e.data; }});</script>"""
+
+
+def open_page(page: Path, workspace: Path, width: int | None = None) -> dict:
+    """What a browser sees in `page`; a `width` puts it into a frame of so many pixels."""
+    text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{RECORDER}", 1)
+    body, end, _ = text.rpartition("</body>")
+    copy = workspace / "page.html"
+    copy.write_text(f"{body}{REPORTER}{end}</html>", encoding="utf-8")
+    if width:
+        copy = frame(copy, width, 4000)
+    done = run(workspace, "--dump-dom", copy.as_uri())
+    found = re.search(r'<pre id="seen">(.+?)</pre>', done.stdout, re.S)
+    assert found, f"the page never said what it saw:\n{done.stderr[-2000:]}"
+    return json.loads(unescape(found[1]))
+
+
+def frame(page: Path, width: int, height: int) -> Path:
+    """A page that shows another one in a narrow frame: windows have a least width."""
+    path = page.with_name("frame.html")
+    path.write_text(FRAME.format(name=page.name, width=width, height=height))
+    return path
+
+
+def take_picture(
+    page: Path, workspace: Path, picture: Path, width: int, height: int
+) -> Path:
+    """A screenshot of the page's beginning."""
+    shown = page
+    if width < 500:
+        shown = frame(Path(shutil.copy(page, workspace / "page.html")), width, height)
+    size = f"--window-size={max(width, 500)},{height}"
+    run(workspace, f"--screenshot={picture}", size, shown.as_uri())
+    return picture
+
+
+def run(workspace: Path, *words: str) -> subprocess.CompletedProcess:
+    profile = workspace / "profile"
+    shutil.rmtree(profile, ignore_errors=True)
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=True
+    )
