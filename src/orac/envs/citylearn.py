@@ -3,8 +3,8 @@
 One month of hours in one to three buildings with a heat pump, a hot water tank, solar
 panels and a battery. The reward is minus the electricity drawn from the grid, the cost
 how far the indoor temperature is from its set point. Pure JAX and the same numbers as
-CityLearn 2.1.2 (Nweye et al., arXiv:2405.03848), hour by hour, except that the outages
-are drawn afresh at every reset: CityLearn's data set repeats one month of them.
+CityLearn 2.1.2 (Vázquez-Canteli et al., arXiv:2012.10504), hour by hour, except that the
+outages are drawn afresh at every reset: CityLearn's data set repeats one month of them.
 """
 
 import difflib
@@ -58,7 +58,7 @@ REWARDS: dict[str, Callable[[PerBuilding, Hours], PerBuilding]] = {
     "price": lambda net, hour: -jnp.maximum(net, 0.0) * hour.price,
     "carbon": lambda net, hour: -jnp.maximum(net, 0.0) * hour.carbon,
 }
-"""An hour's reward by name: minus kWh drawn, kWh net, their dollars, their kg of CO2."""
+"""An hour's reward by name: minus kWh drawn, kWh net, dollars or kg of CO2 for kWh."""
 
 
 class State(NamedTuple):
@@ -77,7 +77,7 @@ class CityLearn:
 
     An action has three numbers in [-1, 1] a building: charge of the hot water tank (as
     a share of its capacity), charge of the battery (as a share of its power), and
-    cooling (-1 is off, 1 full power). Cooling has no effect in the first 13 month.
+    cooling (-1 is off, 1 full power). Cooling has no effect in the first 13 hours.
     """
 
     buildings: tuple[int, ...] = (1,)

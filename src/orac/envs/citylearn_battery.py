@@ -1,10 +1,9 @@
 """The battery of a CityLearn building: limits, losses and wear of one hour.
 
-Numerics: above 80 % a fuller battery gives less power, so an error in its level grows
-up to fourfold with each hour of discharge at full power, and what single precision
-rounds away would be seen in the level after some days. Hence this room computes in
-double precision and rounds where CityLearn 2.1.2 (under NumPy 2) rounds to single: the
-levels then agree with CityLearn's to the last bit or so. States stay single.
+Numerics: above 80 % a fuller battery gives less power, so an error in its level can grow
+fourfold with an hour of discharge, and what single precision rounds away came to 1e-5 of
+the capacity within a month. Hence this room computes in double precision and rounds to
+single where CityLearn 2.1.2 (under NumPy 2) does. States stay single.
 """
 
 from typing import NamedTuple

@@ -28,7 +28,7 @@ class Storage(NamedTuple):
 
 
 class Action(NamedTuple):
-    """Shares of the tank's and the battery's capacity to charge, of the cooling power."""
+    """Shares of tank and battery capacity to charge, and of the cooling power."""
 
     tank: PerBuilding
     battery: PerBuilding

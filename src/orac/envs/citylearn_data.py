@@ -1,9 +1,9 @@
 """What is fixed about CityLearn's buildings: hourly rows and device constants.
 
-Reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2 (Nweye et
-al., arXiv:2405.03848; data set of the 2023 challenge, phase 2, local evaluation) and
-computes from it what never depends on an action. Everything here is NumPy, rounded to
-single precision where CityLearn does; the building is the last axis. Knows nothing of steps.
+Reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2 (data set of
+the 2023 challenge, phase 2, local evaluation) and computes from it what never depends on
+an action. Everything here is NumPy, rounded to single precision where CityLearn does;
+the building is the last axis. Knows nothing of steps.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ NUM_HOURS = 720
 NUM_BUILDINGS = 3
 
 Values = Any
-"""NumPy arrays `(hour, building)` in a month, JAX ones `(building,)` in an hour of it."""
+"""NumPy arrays `(hour, building)` for a month, JAX ones `(building,)` for an hour."""
 
 
 class Hours(NamedTuple):

@@ -1,4 +1,4 @@
-"""Indoor temperature: each building's two-layer LSTM over the last twelve month.
+"""Indoor temperature: each building's two-layer LSTM over the last twelve hours.
 
 CityLearn runs the network over a window of twelve rows every hour and starts it from
 the hidden state that the previous window ended with, though the windows overlap; so do
@@ -101,8 +101,9 @@ def load_model(buildings: tuple[int, ...]) -> Model:
 
 
 def join_gates(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Both layers' gates, torch's order input, forget, cell, output, as `cell` wants."""
+    """Both layers' gates in one row, halved where `run_units` needs a sigmoid."""
     gates = np.stack([first, second], axis=-2)
+    # Torch's order of the gates: input, forget, cell, output.
     gates = gates.reshape(*gates.shape[:-1], 4, WIDTH).swapaxes(-3, -2)
     halved = np.array([0.5, 0.5, 1.0, 0.5], np.float32)[:, None, None]
     return (gates * halved).reshape(*gates.shape[:-3], 8 * WIDTH)
@@ -203,7 +204,6 @@ def run_units(
 def temperature_range(model: Model) -> tuple[np.ndarray, np.ndarray]:
     """Temperatures that no action can leave: the units' outputs are in (-1, 1)."""
     reach = np.abs(model.readout).sum(axis=-1)
-    low, high = model.readout_bias - reach, model.readout_bias + reach
-    return low * model.span[1] + model.minimum[1], high * model.span[1] + model.minimum[
-        1
-    ]
+    span, minimum = model.span[1], model.minimum[1]
+    coldest = (model.readout_bias - reach) * span + minimum
+    return coldest, (model.readout_bias + reach) * span + minimum

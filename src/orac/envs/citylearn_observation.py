@@ -50,7 +50,7 @@ OWN_AFTER = (
 
 
 class Caused(NamedTuple):
-    """A building's numbers that depend on actions or outages, named as CityLearn does."""
+    """Numbers of a building that depend on actions or outages, by CityLearn's names."""
 
     indoor_dry_bulb_temperature: Float[Array, " building"]
     dhw_storage_soc: Float[Array, " building"]
