@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from orac import agents, networks, pivots, valuation
@@ -26,7 +27,7 @@ CONFIG = AgentConfig(
     num_quantiles=6,
     num_cost_critics=2,
     multiplier=MultiplierConfig(initial=1.5),
-    pivot=PivotConfig(std=0.2, penalty=3.0),
+    pivot=PivotConfig(std=0.2, penalty=3.0, max_gradient=1e6),
 )
 
 
@@ -38,9 +39,13 @@ def array(*shape, seed=0):
 @pytest.fixture(scope="module")
 def state():
     state = agents.init(jax.random.key(0), PROBLEM, CONFIG)
-    # Cost critics that differ from one another and lie around their limits.
-    raised = jax.tree.map(lambda leaf: leaf + 0.2, state.cost_critics.params)
-    return state._replace(cost_critics=state.cost_critics._replace(params=raised))
+    # Cost critics around their limits, and reward critics that are steep and disagree.
+    cost = jax.tree.map(lambda leaf: leaf + 0.2, state.cost_critics.params)
+    reward = jax.tree.map(lambda leaf: 3 * leaf, state.reward_critics.params)
+    return state._replace(
+        cost_critics=state.cost_critics._replace(params=cost),
+        reward_critics=state.reward_critics._replace(params=reward),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +164,15 @@ def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
 
     slopes = []
     for m in range(2):
-        step = 0.05 * np.eye(2)[m]
-        slopes.append((loss(start + step) - loss(start - step)) / 0.1)
+        step = 0.01 * np.eye(2)[m]
+        slopes.append((loss(start + step) - loss(start - step)) / 0.02)
     assert np.abs(slopes).min() > 1e-3
     after = update(key, state, batch)
-    # Adam's first step is its rate, against the sign of the gradient.
+    # Adam's first step is its rate, against the sign of the gradient, and its first
+    # moment is a tenth of the gradient.
     np.testing.assert_allclose(after.pivot.params, -3e-4 * np.sign(slopes), rtol=1e-3)
+    moment = optax.tree_utils.tree_get(after.pivot.opt_state, "mu")
+    np.testing.assert_allclose(10 * moment, slopes, rtol=0.02)
     np.testing.assert_array_equal(after.multiplier.value, state.multiplier.value)
 
 
