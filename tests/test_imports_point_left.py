@@ -27,7 +27,7 @@ ROOMS = """
     api
     plots video report compare reproduce
     demo doctor
-    cli
+    cli_options cli
 """
 ORDER = ROOMS.split()
 MATHS = ORDER[: ORDER.index("envs.protocol")]

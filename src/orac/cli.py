@@ -13,6 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from orac import config_text, presets
+from orac.cli_options import (
+    add_compare_options,
+    add_config_options,
+    add_evaluation_options,
+    add_report_options,
+    add_training_options,
+)
 from orac.compilation import keep_compiled_programs
 from orac.config import Config
 from orac.runs.directory import RunInUse
@@ -73,6 +80,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_evaluation_options(evaluate)
 
+    report = add(commands, "report", run_report, "a page or tables about runs")
+    add_report_options(report)
+    compare = add(commands, "compare", run_compare, "two sets of runs side by side")
+    add_compare_options(compare)
+
     show = add(commands, "config", run_config, "print a resolved config")
     add_config_options(show)
 
@@ -101,69 +113,6 @@ def add(commands: Any, name: str, run: Any, about: str) -> argparse.ArgumentPars
     )
     parser.set_defaults(run=run)
     return parser
-
-
-def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Words that make a config; `--set` reaches every field."""
-    sentences = config_text.field_sentences()
-    # In help texts argparse takes a per cent sign for a format.
-    short = {name: text.replace("%", "%%") for name, text in sentences.items()}
-    parser.add_argument("--algo", default=None, help="agent; `orac agents` lists them")
-    parser.add_argument("--env-id", default=None, help=short["env.id"])
-    parser.add_argument("--config", type=Path, help="start from this YAML file instead")
-    parser.add_argument(
-        "--cost-limit", type=float, help=short["constraints.0.limit"]
-    )
-    parser.add_argument("--tail", type=float, help=short["constraints.0.tail"])
-    parser.add_argument("--seed", type=int, help=short["seed"])
-    for option, field in (
-        ("--total-steps", "training.total_steps"),
-        ("--num-envs", "training.num_envs"),
-    ):
-        parser.add_argument(option, type=int, help=short[field])
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="any config field, such as agent.kappa=0.5; may be given again",
-    )
-    width = max(map(len, sentences))
-    fields = "\n".join(f"  {name:<{width}}  {text}" for name, text in sentences.items())
-    parser.epilog = f"config fields, for --set:\n{fields}"
-
-
-def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    if out:
-        parser.add_argument("--out", default="runs", help="root of run directories")
-    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--track",
-        action="append",
-        choices=("tensorboard", "wandb", "mlflow"),
-        help="where metrics go beside the CSV files (default: tensorboard)",
-    )
-
-
-def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", metavar="RUN", help="a run's directory or saved agent"
-    )
-    parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
-    parser.add_argument(
-        "--tails", type=float, nargs="+", default=[], help="more tails to show"
-    )
-    parser.add_argument(
-        "--stochastic", action="store_true", help="sample the policy, not its mean"
-    )
-    parser.add_argument(
-        "--certify", action="store_true", help="bound the risk with confidence"
-    )
-    parser.add_argument("--confidence", type=float, default=0.95, help="of --certify")
-    parser.add_argument("--video", type=Path, help="film one episode: a .gif or .mp4")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
 
 
 def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
@@ -267,6 +216,32 @@ def run_evaluate(options: argparse.Namespace) -> int:
         from orac.video import record
 
         print(f"Film: {record(agent, options.video)}")
+    return 0
+
+
+def run_report(options: argparse.Namespace) -> int:
+    from orac import report
+
+    if options.out or options.format in (None, "html"):
+        out = options.out or Path("report.html")
+        print(f"Report: {report.write(options.paths, out, options.format)}")
+    else:
+        print(report.render(options.paths, options.format), end="")
+    if options.figures:
+        from orac.plots import save_figures
+        from orac.results import read_results
+
+        for path in save_figures(read_results(options.paths), options.figures, ".pdf"):
+            print(f"Figure: {path}")
+    return 0
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    from orac.compare import compare
+    from orac.report import tables
+
+    spell = getattr(tables, f"to_{options.format}")
+    print("\n".join(map(spell, compare(options.ours, options.theirs))), end="")
     return 0
 
 

@@ -118,7 +118,8 @@ def _thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _mean_trace(
     curve: Curve, label: str, seeds: int, number_: int, style: dict[str, Any]
 ) -> dict[str, Any]:
-    bounds = zip(curve.mean, curve.low, curve.high, curve.seeds, strict=True)
+    numbers = (curve.mean, curve.low, curve.high, curve.seeds)
+    bounds = zip(*(values.tolist() for values in numbers), strict=True)
     dash = _DASHES[number_ % len(_DASHES)]
     return {
         "type": "scatter",

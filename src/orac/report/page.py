@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from orac import __version__, config_text
+from orac import config_text
 from orac.report import charts, contents
 from orac.report.tables import to_html
 from orac.results import Results
@@ -80,8 +80,8 @@ def _lead(found: Results) -> str:
     runs = sum(len(group.runs) for group in found.groups)
     words = (
         f"{_count(runs, 'run')} in {_count(len(found.groups), 'group')} of equal configs, "
-        f"{_count(len(found.worlds()), 'environment')}. Made with orac {__version__} "
-        f"on {time.strftime('%Y-%m-%d')}."
+        f"{_count(len(found.worlds()), 'environment')}. Made on "
+        f"{time.strftime('%Y-%m-%d')}."
     )
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in found.notes)
     return f"<p>{words}</p>" + (f"<ul class=notes>{notes}</ul>" if notes else "")

@@ -1,0 +1,216 @@
+"""A report holds what was asked for, escapes what it is given, and stays small."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+
+import pytest
+
+from orac import report
+from orac.cli import main
+from orac.report import page, tables
+from orac.results import read_results
+from orac.statistics import Interval
+from orac.summaries import interval, seed_values
+from synthetic_runs import make_config, write_run
+
+NASTY = "</script><img src=x onerror=alert(1)>|&_%"
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\r"
+    b"IDATx\x9cc\xf8\xcf\xc0\xf0\x1f\0\x05\0\x01\xff\xa4\x81\x95\xde\0\0\0\0IEND\xaeB`\x82"
+)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for algo, skill in (("orac", 1.0), ("wcsac", 0.5)):
+        for seed in range(3):
+            write_run(root, make_config(algo, seed), skill=skill)
+    write_run(root, make_config("sac-lag", 0, changes=[f"algo={json.dumps(NASTY)}"]))
+    (root / "maze.png").write_bytes(PIXEL)
+    (root / "no-picture.png").write_bytes(b"text")
+    return root
+
+
+@pytest.fixture(scope="module")
+def text(study):
+    return report.render([study])
+
+
+def test_the_page_has_tables_charts_pictures_configs_and_machines(text, study):
+    for words in (
+        "Results in orac/GuardedMaze-v0",
+        "CVaR at 0.05 of cost",
+        "Cost in the last evaluation",
+        "Multiplier of cost",
+        "Differences between the configs",
+        "agent.behaviour",
+        "What was run where",
+        "Linux-x86_64",
+        str(study / "orac-GuardedMaze-v0" / "orac" / "default" / "seed-002"),
+    ):
+        assert words in text, words
+    assert text.count("data:image/png;base64,") == 1
+
+
+def test_the_table_prints_intervals_over_seeds_and_their_number(text, study):
+    (group,) = [g for g in read_results([study]).groups if g.label == "wcsac"]
+    risk = interval(seed_values(group)["cost/cvar_0.05"])
+    assert risk is not None
+    row = re.search(r"<th scope=row>wcsac</th>(.*?)</tr>", text)
+    assert row is not None
+    cells = re.findall("<td>(.*?)</td>", row[1])
+    assert cells[0] == "3"
+    assert cells[4] == tables.cell(risk)
+
+
+def test_the_page_asks_for_nothing_and_is_small(text):
+    own = text.replace(page.plotly_source(), "")
+    assert "default-src 'none'" in own
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", own)
+    assert text.count(page.plotly_source()) == 1
+    assert len(own) < 1_000_000 and len(text) < 6_500_000
+
+
+def test_names_from_runs_never_become_markup(text):
+    own = text.replace(page.plotly_source(), "")
+    assert "<img src=x" not in own and "&lt;img src=x" in own
+    # The only scripts are the charts' data, plotly, and the loop that draws.
+    assert own.count("</script>") == 3
+
+
+def test_the_charts_are_valid_json_with_gaps_instead_of_nan(text):
+    found = re.search(
+        r'<script type="application/json" id="charts">(.*?)</script>', text
+    )
+    assert found is not None
+    charts = json.loads(found[1], parse_constant=lambda word: pytest.fail(word))
+    assert len(charts) == 8
+    names = [trace.get("name") for trace in charts[0]["data"]]
+    assert "orac (3 seeds)" in names
+
+
+def test_markdown_rows_have_as_many_cells_as_the_head(study):
+    blocks = report.render([study], "markdown").split("\n## ")
+    assert len(blocks) == 5
+    for block in blocks:
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        counts = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+        assert len(counts) == 1 and len(rows) >= 3
+    assert "<img" not in "".join(blocks)
+
+
+def test_latex_escapes_and_balances(study):
+    text = report.render([study], "latex")
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 5
+    assert r"agent.risk\_form" in text and r"\textbar{}\&\_\%" in text
+    body = re.sub(r"^%.*$", "", text, flags=re.M)
+    assert not re.search(r"(?<!\\)[%#$]", body)
+
+
+def test_csv_has_every_number_unrounded(study):
+    rows = [*csv.DictReader(io.StringIO(report.render([study], "csv")))]
+    (group,) = [g for g in read_results([study]).groups if g.label == "wcsac"]
+    reward = interval(seed_values(group)["reward/mean"])
+    assert reward is not None
+    (row,) = [
+        row
+        for row in rows
+        if (row["agent"], row["measure"]) == ("wcsac", "reward/mean")
+    ]
+    assert [float(row[x]) for x in ("mean", "low", "high")] == [
+        reward.estimate,
+        reward.low,
+        reward.high,
+    ]
+    (alone,) = [
+        r for r in rows if r["agent"] == NASTY and r["measure"] == "reward/mean"
+    ]
+    assert alone["seeds"] == "1" and alone["low"] == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (None, None, "3.142"),
+        (3.1, 3.2, "3.14 [3.10, 3.20]"),
+        (-11.0, 17.0, "3.1 [-11.0, 17.0]"),
+        (-1500.0, 1500.0, "3 [-1,500, 1,500]"),
+        (3.14159, 3.14159, "3.142 [seeds agree]"),
+    ],
+)
+def test_an_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):
+    assert tables.cell(Interval(3.14159, low, high, 0.95, "by hand", 5)) == shown
+    assert tables.cell(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("risks", "verdict"),
+    [
+        ((2.0, 2.1, 2.2), "kept"),
+        ((9.0, 9.1, 9.2), "broken"),
+        ((2.0, 5.0, 8.0), "undecided"),
+        ((2.0,), "below, one seed"),
+        ((9.0,), "above, one seed"),
+    ],
+)
+def test_a_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):
+    import numpy as np
+
+    from orac.report.contents import _verdict
+
+    found = interval(np.array(risks))
+    assert found is not None
+    assert _verdict(found, 5.0) == verdict
+
+
+def test_large_pictures_are_named_instead_of_shown(study, monkeypatch):
+    monkeypatch.setattr(page, "_PICTURE_BUDGET", 10)
+    text = report.render([study])
+    assert "data:image/png" not in text
+    assert "Left out for size" in text and "maze.png" in text
+
+
+def test_a_single_unfinished_run_makes_a_report_that_says_so(tmp_path):
+    write_run(tmp_path, make_config(), until=1000)
+    text = report.render([tmp_path])
+    assert "is at step 1,000 of 10,000" in text
+    assert "has no evaluation" in text
+    assert "All runs have the same config." in text
+    assert "step 1,000" in report.render([tmp_path], "markdown")
+
+
+def test_an_unknown_format_is_an_error_with_the_nearest_one(study):
+    with pytest.raises(ValueError, match="Did you mean 'markdown'"):
+        report.render([study], "markdwn")
+
+
+def test_without_plotly_the_error_names_the_extra(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ImportError, match=r'pip install "orac-rl\[report\]"'):
+        report.render([study])
+    assert report.render([study], "csv").startswith("env,agent")
+
+
+def test_the_command_writes_by_ending_prints_tables_and_draws(study, tmp_path, capsys):
+    assert main(["report", str(study), "--out", str(tmp_path / "a/r.md")]) == 0
+    assert (tmp_path / "a/r.md").read_text().startswith("## Results in")
+    figures = str(tmp_path / "figures")
+    words = ["report", str(study), "--format=csv", f"--figures={figures}"]
+    assert main(words) == 0
+    assert "\nFigure: " in capsys.readouterr().out
+    assert len([*(tmp_path / "figures").glob("*.pdf")]) == 3
+
+
+def test_the_command_says_when_there_is_nothing_to_report(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no run found at or below" in capsys.readouterr().err
+
+
+def test_a_run_is_reported_wherever_it_was_moved_to(study, tmp_path):
+    shutil.copytree(next(study.rglob("seed-001")), tmp_path / "anywhere")
+    assert "anywhere" in report.render([tmp_path / "anywhere"], "markdown")

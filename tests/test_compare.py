@@ -1,0 +1,110 @@
+"""Two sets of runs: differences with intervals, and nothing compared by mistake."""
+
+import pytest
+
+from orac.aggregates import probability_of_improvement
+from orac.cli import main
+from orac.compare import Pair, compare, differences, match
+from orac.results import read_results
+from orac.statistics import difference_interval
+from orac.summaries import seed_values
+from synthetic_runs import make_config, write_run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for algo, skill in (("orac", 1.0), ("wcsac", 0.5)):
+        for seed in range(5):
+            write_run(root, make_config(algo, seed), skill=skill)
+    return root / "orac-GuardedMaze-v0"
+
+
+@pytest.fixture(scope="module")
+def pair(root):
+    ours, theirs = (read_results([root / algo]).groups for algo in ("orac", "wcsac"))
+    return Pair(ours[0], theirs[0])
+
+
+def test_differences_are_welchs_and_better_means_less_cost(pair):
+    ours, theirs = seed_values(pair.ours), seed_values(pair.theirs)
+    found = {x.measure.key: x for x in differences(pair)}
+    reward, cost = found["reward/mean"], found["cost/cvar_0.05"]
+    assert reward.difference == difference_interval(
+        ours["reward/mean"], theirs["reward/mean"]
+    )
+    assert reward.improvement == probability_of_improvement(
+        ours["reward/mean"], theirs["reward/mean"]
+    )
+    assert cost.difference.estimate < 0
+    assert cost.improvement == probability_of_improvement(
+        -ours["cost/cvar_0.05"], -theirs["cost/cvar_0.05"]
+    )
+
+
+def test_the_two_sides_mirror_each_other(pair):
+    there = differences(pair)
+    back = differences(Pair(pair.theirs, pair.ours))
+    for one, other in zip(there, back, strict=True):
+        assert one.difference.estimate == -other.difference.estimate
+        assert one.difference.low == pytest.approx(-other.difference.high)
+        assert one.improvement.estimate == pytest.approx(1 - other.improvement.estimate)
+
+
+def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
+    assert main(["compare", str(root / "orac"), str(root / "wcsac")]) == 0
+    told = capsys.readouterr().out
+    for words in (
+        "A is orac (5 seeds), B is wcsac (5 seeds)",
+        "CVaR at 0.05 of cost",
+        "A better",
+        "agent.behaviour",
+    ):
+        assert words in told
+    assert main(["compare", str(root / "wcsac"), str(root / "orac")]) == 0
+    assert "B better" in capsys.readouterr().out
+    words = ["compare", str(root / "orac"), str(root / "wcsac"), "--format=markdown"]
+    assert main(words) == 0
+    assert "| last evaluation" in capsys.readouterr().out
+
+
+def test_equal_runs_are_the_same_and_one_seed_is_never_clear(tmp_path):
+    for name, skill in (("a", 1.0), ("b", 0.3)):
+        write_run(tmp_path / name, make_config(), skill=skill)
+    (table,) = compare(tmp_path / "a", tmp_path / "b")
+    assert {row[-1] for row in table.rows} == {"one seed: unclear"}
+    for name in ("c", "d"):
+        for seed in (1, 2):
+            write_run(tmp_path / name, make_config(seed=seed))
+    (table,) = compare(tmp_path / "c", tmp_path / "d")
+    verdicts = {row[0]: row[-1] for row in table.rows}
+    assert verdicts["reward"] == "unclear" and verdicts["worst cost"] == "same"
+
+
+def test_several_agents_are_paired_by_name_and_others_are_told(tmp_path):
+    for side, algos in (("a", ("orac", "wcsac")), ("b", ("orac", "sac-lag"))):
+        for algo in algos:
+            write_run(tmp_path / side, make_config(algo))
+    pairs, notes = match(*(read_results([tmp_path / side]) for side in "ab"))
+    assert [(pair.ours.label, pair.theirs.label) for pair in pairs] == [
+        ("orac", "orac")
+    ]
+    assert notes == [
+        "wcsac in orac/GuardedMaze-v0 is in A alone, and not compared.",
+        "sac-lag in orac/GuardedMaze-v0 is in B alone, and not compared.",
+    ]
+
+
+def test_nothing_in_common_is_an_error_that_lists_both_sides(tmp_path):
+    write_run(tmp_path / "a", make_config("orac"))
+    write_run(tmp_path / "a", make_config("wcsac"))
+    write_run(tmp_path / "b", make_config("sac"))
+    with pytest.raises(
+        ValueError, match=r"A has orac in .*; B has sac in .*one config"
+    ):
+        compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_run_cannot_be_compared_with_itself(root):
+    with pytest.raises(ValueError, match=r"both hold .*seed-000 and 4 more"):
+        compare(root / "orac", root)
