@@ -17,6 +17,7 @@ from floor import floor_program, products_of
 from timing import median_ms
 
 from orac import agents, presets
+from orac.compilation import compiler_options
 from orac.config import AgentConfig
 from orac.types import Transition
 from orac.valuation import Context, Problem, make_problem
@@ -59,7 +60,12 @@ def random_batch(problem: Problem) -> Transition:
 
 
 def time_update(config: AgentConfig, problem: Problem) -> float:
-    update = jax.jit(agents.update, static_argnums=(3, 4), donate_argnums=1)
+    update = jax.jit(
+        agents.update,
+        static_argnums=(3, 4),
+        donate_argnums=1,
+        compiler_options=compiler_options(),
+    )
     key, batch = jax.random.key(1), random_batch(problem)
     box = [agents.init(jax.random.key(0), problem, config)]
 
@@ -71,7 +77,9 @@ def time_update(config: AgentConfig, problem: Problem) -> float:
 
 
 def time_act(config: AgentConfig, problem: Problem) -> float:
-    act = jax.jit(agents.act, static_argnums=(5, 6))
+    act = jax.jit(
+        agents.act, static_argnums=(5, 6), compiler_options=compiler_options()
+    )
     state = agents.init(jax.random.key(0), problem, config)
     context = Context.start(1, jnp.full(problem.num_constraints, 0.5))
     observation = jnp.zeros((1, problem.observation_size))

@@ -4,7 +4,7 @@ The loop never leaves the device between two log rows. Every round draws its ran
 from the run's key and the number of the round, so that a resumed run draws the same.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from orac import agents, replay
+from orac.compilation import compiler_options
 from orac.config import Config
 from orac.envs.protocol import Environment, reset_batch, step_batch, to_box
 from orac.training.state import (
@@ -41,7 +42,6 @@ def init(key: Key[Array, ""], env: Environment, config: Config) -> TrainState:
     return jax.tree.map(jnp.copy, state)
 
 
-@partial(jax.jit, static_argnames=("env", "config", "capacity"), donate_argnums=1)
 def run(
     key: Key[Array, ""],
     state: TrainState,
@@ -55,6 +55,28 @@ def run(
     The number of rounds is traced, so that the last and shorter stretch of a run is the
     same program.
     """
+    return compiled_run()(key, state, rounds, env, config, capacity)
+
+
+@cache
+def compiled_run() -> Any:
+    """`_run`, compiled when it is first called: only then is the backend known."""
+    return jax.jit(
+        _run,
+        static_argnames=("env", "config", "capacity"),
+        donate_argnums=1,
+        compiler_options=compiler_options(),
+    )
+
+
+def _run(
+    key: Key[Array, ""],
+    state: TrainState,
+    rounds: Int[Array, ""] | int,
+    env: Environment,
+    config: Config,
+    capacity: int,
+) -> tuple[TrainState, RoundReport]:
     problem = problem_of(env.spec, config)
     step = partial(one_round, key, env=env, problem=problem, config=config)
     shapes = jax.eval_shape(step, state)[1]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from orac import agents, replay
+from orac.compilation import compiler_options
 from orac.config import Config
 from orac.envs.protocol import EnvSpec, to_box
 from orac.training.device import choose_action
@@ -48,7 +49,7 @@ def init(
 def make_act(problem: Problem, config: Config, spec: EnvSpec) -> Callable[..., Any]:
     """The compiled first third of a round: actions in [-1, 1] and in the box."""
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=compiler_options())
     def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
         act_key, *_ = round_keys(key, state)
         action, metrics = choose_action(act_key, state, problem, config)
@@ -68,7 +69,7 @@ def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
     Its `step` is a `HostStep`, whose arrays are traced here.
     """
 
-    @partial(jax.jit, donate_argnums=1)
+    @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
     def absorb(
         key: Key[Array, ""],
         state: TrainState,
