@@ -4,6 +4,7 @@ Costs are 2, and 20 with a probability that falls as a made-up agent learns.
 """
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -93,10 +94,9 @@ def write_run(
 
 def write_rows(run: RunDirectory, name: str, rows: list[dict]) -> None:
     if rows:
-        log = run.log(name, rows[0])
-        for row in rows:
-            log.append(row)
-        log.flush()
+        lines = [",".join(rows[0])]
+        lines += [",".join(map(repr, row.values())) for row in rows]
+        (run.path / f"{name}.csv").write_text("\n".join(lines) + "\n")
 
 
 def _episode(progress: float, skill: float, random) -> dict:
@@ -110,18 +110,18 @@ def _episode(progress: float, skill: float, random) -> dict:
 
 
 def _metrics_row(step: int, total: int, skill: float, random) -> dict:
-    progress = step / total
+    progress = float(step / total)
     # Nothing is learned in the first tenth: the loop writes nan there.
     known = progress > 0.1
     return {
         "env_steps": int(step),
         "gradient_steps": int(step),
         "episodes": int(step // 50),
-        "train/reward": 20 * skill * progress - 30 + random.normal(),
+        "train/reward": float(20 * skill * progress - 30 + random.normal()),
         "train/cost": 4.0,
-        "train/cumulative_cost": 4.0 * step / 50,
+        "train/cumulative_cost": 4.0 * int(step) / 50,
         "train/violations_cost": int(step // 500),
-        "constraint/limit/cost": 4.97 if known else np.nan,
-        "constraint/multiplier/cost": progress if known else np.nan,
-        "constraint/risk/cost": 8 - 4 * progress if known else np.nan,
+        "constraint/limit/cost": 4.97 if known else math.nan,
+        "constraint/multiplier/cost": progress if known else math.nan,
+        "constraint/risk/cost": 8 - 4 * progress if known else math.nan,
     }

@@ -54,7 +54,7 @@ def test_the_page_has_tables_charts_pictures_configs_and_machines(text, study):
         str(study / "orac-GuardedMaze-v0" / "orac" / "default" / "seed-002"),
     ):
         assert words in text, words
-    assert text.count("data:image/png;base64,") == 1
+    assert text.count('src="data:image/png') == 1
 
 
 def test_the_table_prints_intervals_over_seeds_and_their_number(text, study):
@@ -171,7 +171,7 @@ def test_a_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):
 def test_large_pictures_are_named_instead_of_shown(study, monkeypatch):
     monkeypatch.setattr(page, "_PICTURE_BUDGET", 10)
     text = report.render([study])
-    assert "data:image/png" not in text
+    assert 'src="data:image/png' not in text
     assert "Left out for size" in text and "maze.png" in text
 
 
@@ -214,3 +214,40 @@ def test_the_command_says_when_there_is_nothing_to_report(tmp_path, capsys):
 def test_a_run_is_reported_wherever_it_was_moved_to(study, tmp_path):
     shutil.copytree(next(study.rglob("seed-001")), tmp_path / "anywhere")
     assert "anywhere" in report.render([tmp_path / "anywhere"], "markdown")
+
+
+TINY = [
+    "--total-steps=3200",
+    "--num-envs=8",
+    "--quiet",
+    "--set=agent.hidden_sizes=[16, 16]",
+    "--set=agent.embedding_size=8",
+    "--set=agent.num_quantiles=8",
+    "--set=agent.num_policy_quantiles=8",
+    "--set=training.gradient_steps=0.125",
+    "--set=training.learning_starts=400",
+    "--set=training.buffer_size=3000",
+    "--set=training.batch_size=32",
+    "--set=training.log_every=160",
+    "--set=evaluation.every=1600",
+    "--set=evaluation.episodes=10",
+]
+
+
+@pytest.mark.slow
+def test_what_training_writes_is_what_a_report_reads(tmp_path, capsys):
+    assert main(["train", "--algo=orac", f"--out={tmp_path}", *TINY]) == 0
+    assert main(["evaluate", *map(str, tmp_path.rglob("seed-000"))]) == 0
+    out = tmp_path / "report.html"
+    assert main(["report", str(tmp_path), f"--out={out}"]) == 0
+    text = out.read_text()
+    for words in (
+        "Multiplier of cost",
+        "Risk of cost that the critics see",
+        "guard_present",
+        "3,200 of 3,200",
+        "one seed",
+    ):
+        assert words in text
+    (group,) = read_results([tmp_path]).groups
+    assert group.runs[0].finished and len(group.runs[0].evaluated_at) == 2

@@ -125,7 +125,7 @@ def find_pictures(found: Results, roots: Sequence[Path]) -> list[Path]:
     runs = [run.path for group in found.groups for run in group.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     files_ = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}
-    return [file for file in files_.values() if file.open("rb").read(8) == _PNG]
+    return [file for file in files_.values() if file.read_bytes()[:8] == _PNG]
 
 
 def _configs(found: Results) -> str:
