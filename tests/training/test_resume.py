@@ -57,7 +57,12 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from orac.cli import main; raise SystemExit(main())", *words]
+    return [
+        sys.executable,
+        "-c",
+        "from orac.cli import main; raise SystemExit(main())",
+        *words,
+    ]
 
 
 def start(*words: str) -> subprocess.Popen:
