@@ -76,6 +76,14 @@ def test_evaluate_films_an_episode(run, tmp_path, capsys):
     assert film.read_bytes()[:3] == b"GIF"
 
 
+def test_a_rule_is_evaluated_like_an_agent(capsys):
+    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=200"]
+    assert main([*words, "--certify", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["cost/cvar_0.05"] == 4 and told["cost/violation_rate"] == 0
+    assert "not certified" in told["certificates"][0], "200 episodes are too few"
+
+
 def test_the_same_run_is_not_started_twice(run, capsys):
     out = run.parents[3]
     words = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]
@@ -151,6 +159,9 @@ WRONG = [
     (["train", "--config=/nowhere.yaml"], "/nowhere.yaml"),
     (["resume", "/nowhere"], "/nowhere"),
     (["evaluate", "/nowhere"], "/nowhere"),
+    (["evaluate"], "needs a RUN or a --rule"),
+    (["evaluate", "--rule=thermostatt"], "Did you mean 'thermostat'?"),
+    (["evaluate", "--rule=thermostat", "--env-id=Pendulum-v1"], "that has rules"),
 ]
 
 

@@ -20,7 +20,7 @@ ROOMS = """
     networks critics exploration pivots valuation agents
     replay
     envs.protocol envs
-    evaluation
+    evaluation rules
     runs compilation
     training saving policy
     betting statistics certificates aggregates results summaries

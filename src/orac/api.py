@@ -189,18 +189,9 @@ class Agent:
         self, episodes: Episodes, confidence: float = 0.95
     ) -> list[Certificate]:
         """What such episodes prove, constraint by constraint, beyond sampling error."""
-        bounds = self.spec.cost_bounds
-        return [
-            certify_cvar(
-                episodes.cost[:, m],
-                risk_of_episodes(episodes.cost[:, m], risk.cvar(constraint.tail)),
-                cost_limit=constraint.limit,
-                tail=constraint.tail,
-                cost_bound=None if bounds is None else bounds[m],
-                level=confidence,
-            )
-            for m, constraint in enumerate(self.config.constraints)
-        ]
+        return certify(
+            episodes, self.config.constraints, self.spec.cost_bounds, confidence
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the agent (not its replay) to one file; `orac.load` reads it back."""
@@ -213,6 +204,26 @@ class Agent:
     def close(self) -> None:
         """Close the environment."""
         self.runner.close()
+
+
+def certify(
+    episodes: Episodes,
+    constraints: Sequence[Constraint],
+    cost_bounds: Sequence[float] | None,
+    confidence: float = 0.95,
+) -> list[Certificate]:
+    """A certificate of CVaR for each constraint."""
+    return [
+        certify_cvar(
+            episodes.cost[:, m],
+            risk_of_episodes(episodes.cost[:, m], risk.cvar(constraint.tail)),
+            cost_limit=float(constraint.limit),
+            tail=float(constraint.tail),
+            cost_bound=None if cost_bounds is None else cost_bounds[m],
+            level=confidence,
+        )
+        for m, constraint in enumerate(constraints)
+    ]
 
 
 def make_runner(

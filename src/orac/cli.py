@@ -194,29 +194,53 @@ def run_resume(options: argparse.Namespace) -> int:
 
 
 def run_evaluate(options: argparse.Namespace) -> int:
-    from orac.api import load
+    from orac.api import certify, load
 
-    agent = load(options.run_dir)
-    result = agent.evaluate(
-        options.episodes, deterministic=not options.stochastic, tails=options.tails
-    )
+    if (options.run_dir is None) == (options.rule is None):
+        raise ValueError(
+            "evaluate needs a RUN or a --rule, one of the two; "
+            f"got RUN {options.run_dir} and --rule {options.rule}."
+        )
+    agent = None
+    if options.rule is not None:
+        result, constraints, bounds = evaluate_rule(options)
+    else:
+        agent = load(options.run_dir)
+        deterministic = not options.stochastic
+        result = agent.evaluate(options.episodes, deterministic, options.tails)
+        constraints, bounds = agent.config.constraints, agent.spec.cost_bounds
     sentences = []
     if options.certify:
-        sentences = [
-            certificate.sentence()
-            for certificate in agent.certify(result.episodes, options.confidence)
-        ]
+        proofs = certify(result.episodes, constraints, bounds, options.confidence)
+        sentences = [proof.sentence() for proof in proofs]
     if options.json:
         print(json.dumps({**result.summary, "certificates": sentences}, indent=2))
     else:
-        print(result)
-        for sentence in sentences:
-            print(sentence)
+        print("\n".join([str(result), *sentences]))
     if options.video is not None:
         from orac.video import record
 
+        if agent is None:
+            raise ValueError("--video films a trained agent; a rule has none.")
         print(f"Film: {record(agent, options.video)}")
     return 0
+
+
+def evaluate_rule(options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """A rule's evaluation, with the paper's constraints in its environment."""
+    from orac import envs, rules
+    from orac.api import Evaluation
+
+    env_id = options.env_id
+    summary, episodes = rules.evaluate_rule(
+        env_id, options.rule, options.episodes, tails=tuple(options.tails)
+    )
+    constraints = presets.preset("orac", env_id).constraints
+    return (
+        Evaluation(summary, episodes),
+        constraints,
+        envs.make(env_id).spec.cost_bounds,
+    )
 
 
 def run_report(options: argparse.Namespace) -> int:

@@ -49,7 +49,13 @@ def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> N
 
 def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run_dir", metavar="RUN", help="a run's directory or saved agent"
+        "run_dir", metavar="RUN", nargs="?", help="a run's directory or saved agent"
+    )
+    parser.add_argument(
+        "--rule", help="a rule that nobody trained instead, such as thermostat"
+    )
+    parser.add_argument(
+        "--env-id", default="orac/CityLearn-v0", help="environment of the --rule"
     )
     parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
     parser.add_argument(
