@@ -1,5 +1,7 @@
 """Networks against slow and plain formulas of the same thing."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +10,15 @@ import pytest
 from orac import networks
 from orac.networks import Layer
 
+apply_implicit = jax.jit(networks.apply_implicit)
+
 
 def array(*shape, seed=0):
     rows = np.random.default_rng(seed).normal(size=shape)
     return jnp.asarray(rows, jnp.float32)
 
 
+@functools.cache
 def random_layer(inputs, outputs, layer_norm, seed=0):
     """A layer whose norm has a scale and an offset that matter."""
     layer = networks.init_layer(jax.random.key(seed), inputs, outputs, layer_norm)
@@ -68,12 +73,13 @@ def test_the_norm_is_the_textbooks_in_its_gradient_too():
     def ours(layer):
         return jnp.sin(networks.apply_layer(layer, rows)).sum()
 
-    for one, other in zip(jax.grad(ours)(layer), jax.grad(plain)(layer), strict=True):
+    gradients = (jax.jit(jax.grad(f))(layer) for f in (ours, plain))
+    for one, other in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-4)
 
 
 def test_an_mlp_has_no_norm_and_no_relu_after_its_head():
-    layers = networks.init_mlp(jax.random.key(0), (4, 8, 8, 3), layer_norm=True)
+    layers = networks.init_mlp(jax.random.key(0), (4, 8, 8, 3), True)
     assert [layer.scale is None for layer in layers] == [False, False, True]
     rows = array(64, 4)
     hidden = np.asarray(rows, np.float64)
@@ -176,6 +182,7 @@ def test_log_prob_adds_up_over_action_dimensions():
 # -- ensembles and implicit quantiles
 
 
+@functools.cache
 def implicit(layer_norm, seed=0, hidden=(8, 6)):
     member = networks.init_implicit(jax.random.key(seed), 5, hidden, 10, layer_norm)
     if not layer_norm:
@@ -197,24 +204,22 @@ def test_an_implicit_network_is_its_formula_in_both_branches_of_merge(
 ):
     member, rows = implicit(layer_norm), array(batch, 5)
     levels = jnp.array([0.01, 0.3, 0.8, 0.999])
-    shared = networks.apply_implicit(member, rows, levels)
+    shared = apply_implicit(member, rows, levels)
     expected = [
         [textbook_implicit(member, np.asarray(row), level) for level in levels]
         for row in rows
     ]
     np.testing.assert_allclose(shared, expected, atol=2e-5)
     per_row = jnp.broadcast_to(levels, (batch, 4))
-    np.testing.assert_allclose(
-        networks.apply_implicit(member, rows, per_row), shared, atol=2e-6
-    )
+    np.testing.assert_allclose(apply_implicit(member, rows, per_row), shared, atol=2e-6)
 
 
 def test_per_row_levels_go_to_their_own_rows():
     member, rows = implicit(False), array(6, 5)
     levels = jnp.asarray(np.random.default_rng(1).uniform(size=(6, 4)), jnp.float32)
-    together = networks.apply_implicit(member, rows, levels)
+    together = apply_implicit(member, rows, levels)
     for i in range(6):
-        alone = networks.apply_implicit(member, rows[i : i + 1], levels[i])
+        alone = apply_implicit(member, rows[i : i + 1], levels[i])
         np.testing.assert_allclose(together[i], alone[0], atol=2e-6)
 
 
@@ -225,9 +230,10 @@ def test_both_branches_of_merge_have_the_same_gradient():
     def loss(layer, features, embedded):
         return jnp.sin(networks.merge(layer, features, embedded)).sum()
 
-    scaled_weights = jax.grad(loss, argnums=(0, 1))(layer, features, embedded)
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    scaled_weights = gradient(layer, features, embedded)
     per_row = jnp.broadcast_to(embedded, (20, 4, 8))
-    scaled_features = jax.grad(loss, argnums=(0, 1))(layer, features, per_row)
+    scaled_features = gradient(layer, features, per_row)
     for one, other in zip(
         jax.tree.leaves(scaled_weights), jax.tree.leaves(scaled_features), strict=True
     ):
@@ -239,7 +245,7 @@ def test_deeper_implicit_networks_keep_their_last_size_for_the_merge():
     assert [layer.weight.shape for layer in member.features] == [(5, 8), (8, 7)]
     assert member.embedding.weight.shape == (10, 7)
     assert member.merge.weight.shape == (7, 6)
-    value = networks.apply_implicit(member, array(1, 5), jnp.array([0.4]))
+    value = apply_implicit(member, array(1, 5), jnp.array([0.4]))
     expected = textbook_implicit(member, np.asarray(array(1, 5))[0], 0.4)
     assert float(value[0, 0]) == pytest.approx(expected, abs=2e-5)
 
@@ -267,7 +273,7 @@ def test_members_gradients_are_independent():
     def third(members):
         return networks.apply_implicit_ensemble(members, rows, levels)[2].sum()
 
-    gradients = jax.grad(third)(members)
+    gradients = jax.jit(jax.grad(third))(members)
     touched = [
         any(bool((leaf != 0).any()) for leaf in jax.tree.leaves(gradient))
         for gradient in gradients
@@ -280,7 +286,7 @@ def test_members_are_ordered_by_constraint_and_take_its_levels():
     levels = jnp.array([[0.1, 0.5], [0.8, 0.9]])
     together = networks.apply_implicit_ensemble(members, rows, levels)
     for i, member in enumerate(members):
-        alone = networks.apply_implicit(member, rows, levels[i // 2])
+        alone = apply_implicit(member, rows, levels[i // 2])
         np.testing.assert_array_equal(together[i], alone)
 
 

@@ -30,7 +30,7 @@ ALL = (*COHERENT, CPW)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 coherent_measures = pytest.mark.parametrize("measure", COHERENT, ids=str)
 all_measures = pytest.mark.parametrize("measure", ALL, ids=str)
-examples = settings(max_examples=25, deadline=None)
+examples = settings(max_examples=20, deadline=None, derandomize=True)
 
 # One size throughout: each new one would be compiled anew.
 SIZE = 8
@@ -127,9 +127,10 @@ def test_distortions_run_from_0_to_1_and_have_their_inverse(dtype, measure):
         ends = risk.distort(measure, array([0.0, 1.0]))
         np.testing.assert_array_equal(np.asarray(ends), [0, 1])
         levels = array(np.linspace(0.003, 0.997, 333))
-        moved = np.asarray(risk.distort_levels(measure, levels))
+        inverse = jax.jit(risk.distort_levels, static_argnums=0)
+        moved = np.asarray(inverse(measure, levels))
         assert ((moved > 0) & (moved < 1)).all() and (np.diff(moved) > 0).all()
-        back = risk.distort(measure, array(moved))
+        back = jax.jit(risk.distort, static_argnums=0)(measure, array(moved))
         # The table that inverts CPW is coarse where CPW is steep.
         tolerance = 3e-3 if measure == CPW else 1e-5
         np.testing.assert_allclose(back, levels, atol=tolerance)

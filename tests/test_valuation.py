@@ -1,5 +1,6 @@
 """How values and risks are read off critics: three forms, no, one and two constraints."""
 
+import functools
 import itertools
 
 import jax
@@ -15,6 +16,16 @@ FORMS = ("scalar", "implicit", "dual")
 CONSTRAINTS = (Constraint("a", limit=4.0, tail=0.25), Constraint("b", limit=8.0))
 BATCH = 4
 CASES = tuple(itertools.product(FORMS, (0, 1, 2)))
+
+
+@functools.cache
+def cost_critics(problem, config):
+    return valuation.init_cost_critics(jax.random.key(0), problem, config)
+
+
+@functools.cache
+def reward_critics(problem, config):
+    return valuation.init_reward_critics(jax.random.key(1), problem, config)
 
 
 def make_config(form, **changes):
@@ -78,35 +89,40 @@ def test_quantiles_and_risks_have_one_entry_per_constraint(form, count):
         make_problem(count),
         make_context(count),
     )
-    members = valuation.init_cost_critics(jax.random.key(0), problem, config)
-    assert len(members) == 3 * count
-    inputs = valuation.condition(array(BATCH, 3), context, config)
-    action = array(BATCH, 2, seed=1)
-    levels, weights = valuation.policy_levels(jax.random.key(1), BATCH, problem, config)
-    quantiles = valuation.cost_quantiles(
-        members, inputs, action, levels, problem, config
-    )
     size = 1 if form == "scalar" else 8
-    assert quantiles.shape == (count, 3, BATCH, size)
-    value = valuation.risk_to_go(
-        quantiles.mean(axis=1), weights, context, problem, config
-    )
-    assert value.shape == (count, BATCH)
-    assert valuation.dead_zone(
-        quantiles.mean(axis=1), context, problem, config
-    ).shape == (count,)
-    # The loss of the critics is defined for every number of constraints too.
-    fractions = valuation.critic_fractions(jax.random.key(2), BATCH, config)
-    targets = critics.cost_targets(
-        jnp.ones((count, BATCH)), jnp.zeros(BATCH, bool), quantiles, 0.9
-    )
-    loss = critics.cost_loss(quantiles, fractions, targets, fractions.widths, 1.0)
-    assert np.isfinite(loss) and (count > 0 or float(loss) == 0)
+
+    members = cost_critics(problem, config)
+    assert len(members) == 3 * count
+
+    @jax.jit
+    def loss(members):
+        inputs = valuation.condition(array(BATCH, 3), context, config)
+        levels, weights = valuation.policy_levels(
+            jax.random.key(1), BATCH, problem, config
+        )
+        quantiles = valuation.cost_quantiles(
+            members, inputs, array(BATCH, 2, seed=1), levels, problem, config
+        )
+        assert quantiles.shape == (count, 3, BATCH, size)
+        average = quantiles.mean(axis=1)
+        value = valuation.risk_to_go(average, weights, context, problem, config)
+        assert value.shape == (count, BATCH)
+        dead = valuation.dead_zone(average, context, problem, config)
+        assert dead.shape == (count,)
+        # The loss of the critics is defined for every number of constraints too.
+        fractions = valuation.critic_fractions(jax.random.key(2), BATCH, config)
+        targets = critics.cost_targets(
+            jnp.ones((count, BATCH)), jnp.zeros(BATCH, bool), quantiles, 0.9
+        )
+        return critics.cost_loss(quantiles, fractions, targets, fractions.widths, 1.0)
+
+    value = float(loss(members))
+    assert np.isfinite(value) and (value > 0) == (count > 0)
 
 
 def test_members_belong_to_constraints_in_turn():
     config, problem = make_config("implicit"), make_problem(2)
-    members = valuation.init_cost_critics(jax.random.key(0), problem, config)
+    members = cost_critics(problem, config)
     inputs, action = array(BATCH, 3), array(BATCH, 2, seed=1)
     levels = jnp.stack([jnp.linspace(0.1, 0.9, 8), jnp.linspace(0.8, 0.99, 8)])
     together = valuation.cost_quantiles(
@@ -151,7 +167,7 @@ def test_random_levels_lie_in_the_tail_and_weigh_one(shared):
     assert levels.shape == ((2, 8) if shared else (2, BATCH, 8))
     assert ((levels[0] > 0.75) & (levels[0] < 1)).all()
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
-    members = valuation.init_cost_critics(jax.random.key(0), problem, config)
+    members = cost_critics(problem, config)
     quantiles = valuation.cost_quantiles(
         members, array(BATCH, 3), array(BATCH, 2), levels, problem, config
     )
@@ -290,12 +306,12 @@ def test_bounds_are_the_optimistic_values_of_the_critics(form, count):
         make_problem(count),
         make_context(count),
     )
-    reward = valuation.init_reward_critics(jax.random.key(0), problem, config)
-    cost = valuation.init_cost_critics(jax.random.key(1), problem, config)
+    reward = reward_critics(problem, config)
+    cost = cost_critics(problem, config)
     inputs = valuation.condition(array(BATCH, 3), context, config)
     action = jnp.tanh(array(BATCH, 2, seed=1))
     bounds = valuation.make_bounds(reward, cost, inputs, context, problem, config)
-    reward_bound, cost_bound = bounds(action)
+    reward_bound, cost_bound = jax.jit(bounds)(action)
     values = np.asarray(valuation.reward_values(reward, inputs, action), np.float64)
     # 4 and 1 are the default optimisms; the spread of two is half their difference.
     expected = values.mean(axis=0) + 4 * np.abs(values[0] - values[1]) / 2
