@@ -21,8 +21,6 @@ from orac.config import (
 
 NAN, INF = float("nan"), float("inf")
 
-# -- refusals: what was expected, what arrived
-
 
 @pytest.mark.parametrize(
     "kind, settings, text",
@@ -201,9 +199,6 @@ def test_parameters_that_cannot_be_hashed_are_refused():
         EnvConfig(params=(("task", {"a": 1}),))
 
 
-# -- what is accepted
-
-
 def test_each_constraint_knows_its_measure():
     assert Constraint(tail=0.05).measure == risk.cvar(0.05)
     assert Constraint(risk="mean").measure == risk.mean()
@@ -233,9 +228,6 @@ def test_zero_is_a_fine_number_where_it_means_something():
     ExplorationConfig(shift_radius=0.0, reward_optimism=-1.0, cost_optimism=0.0)
     EvaluationConfig(every=0)
     TrainingConfig(learning_starts=0)
-
-
-# -- the paper's tables
 
 
 COMMON = dict(

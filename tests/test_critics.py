@@ -20,9 +20,6 @@ def array(*shape, seed=0):
     return jnp.asarray(rows, jnp.float32)
 
 
-# -- fractions
-
-
 @given(st.integers(0, 2**31 - 1), st.sampled_from([(32,), (4, 32), (1,)]))
 @settings(max_examples=30, deadline=None, derandomize=True)
 def test_widths_are_positive_and_sum_to_one_and_midpoints_lie_inside(seed, shape):
@@ -52,9 +49,6 @@ def test_rows_of_fractions_are_drawn_apart_and_even_ones_are_even():
     levels, widths = critics.uniform_fractions(4)
     np.testing.assert_allclose(levels, [0.125, 0.375, 0.625, 0.875])
     np.testing.assert_allclose(widths, 0.25)
-
-
-# -- losses
 
 
 @pytest.mark.parametrize("kappa", [0.1, 1.0, 3.0])
@@ -155,9 +149,6 @@ def test_a_kappa_of_1_underestimates_the_tail():
     targets = jnp.asarray(stats.gamma.ppf(grid, 2.0), jnp.float32)
     top = stats.gamma.ppf(7.5 / 8, 2.0)
     assert fit_quantiles(targets, 8, 1.0)[-1] < top - 0.1
-
-
-# -- targets
 
 
 def test_a_terminated_target_is_the_cost_alone_and_a_truncated_one_bootstraps():

@@ -30,9 +30,6 @@ def lengths(shift, std):
     return np.linalg.norm(scaled, axis=-1)
 
 
-# -- the shift
-
-
 @given(gradients, stds, st.floats(0, 8, width=32))
 @examples
 def test_the_shift_has_the_radius_as_its_length_and_points_uphill(g, std, radius):
@@ -96,9 +93,6 @@ def test_a_radius_from_a_kl_gives_that_kl(kl):
     radius = exploration.radius_from_kl(kl)
     assert radius == pytest.approx((2 * kl) ** 0.5)
     assert radius**2 / 2 == pytest.approx(kl)
-
-
-# -- the bounds
 
 
 def test_the_spread_of_two_critics_is_half_their_difference():
@@ -169,9 +163,6 @@ def test_the_gradient_of_a_spread_is_finite_for_members_that_touch():
     np.testing.assert_allclose(slopes, [-1, 0, 1], atol=1e-6)
 
 
-# -- the weight of the cost
-
-
 def test_the_weight_of_the_cost_by_hand():
     # Multiplier 2, limit 5. A bound of 4 leaves room of 1: 2 - 1 = 1. At 6: 2 + 1 = 3.
     # At 1 the room is 4 and the weight would be -2: clipped.
@@ -200,9 +191,6 @@ def test_the_weight_of_the_cost_is_never_negative_and_never_falls(
     assert here >= 0
     assert weight(multiplier + more, bound) >= here
     assert weight(multiplier, bound + more) >= here
-
-
-# -- the whole
 
 
 def quadratic_bounds(reward_centre, cost_centre):

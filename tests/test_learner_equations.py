@@ -77,9 +77,6 @@ def dual_by_hand(quantiles, pivot, tail):
     return excess.mean(axis=-1) / tail + np.asarray(pivot)
 
 
-# -- Eq. (7): the actor
-
-
 def test_the_actor_descends_on_the_lagrangian(state, batch):
     context = Context.start(BATCH, jnp.array([0.3, 0.6]))
     inputs = valuation.condition(batch.observation, context, CONFIG)
@@ -107,9 +104,6 @@ def test_the_actor_descends_on_the_lagrangian(state, batch):
     assert float(after["actor/loss"]) < float(metrics["actor/loss"])
 
 
-# -- Eq. (2): the multiplier
-
-
 def multiplier_after(risk, start=0.0, steps=1, config=CONFIG):
     multiplier = agents.init(jax.random.key(0), PROBLEM, config).multiplier
     multiplier = multiplier._replace(value=jnp.full(2, start))
@@ -130,9 +124,6 @@ def test_multipliers_fall_below_the_limit_but_never_below_zero():
     falls = multiplier_after([0.0, 9.0], start=1.0)
     np.testing.assert_allclose(falls, [1 - 5e-4, 1 + 5e-4], rtol=1e-5)
     np.testing.assert_array_equal(multiplier_after([0.0, 0.0], 1e-3, steps=5), 0)
-
-
-# -- Eq. (36): the pivots
 
 
 def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
@@ -176,9 +167,6 @@ def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
     np.testing.assert_array_equal(after.multiplier.value, state.multiplier.value)
 
 
-# -- Eq. (10) in the learner: what a cost target holds
-
-
 def test_no_entropy_in_cost_targets_and_none_but_the_actor_feels_the_multiplier(
     state, batch
 ):
@@ -205,9 +193,6 @@ def test_no_entropy_in_cost_targets_and_none_but_the_actor_feels_the_multiplier(
     assert changed(log_temperature=hotter) == {"actor", "reward_critics"}
     heavier = state.multiplier._replace(value=jnp.array([9.0, 9.0]))
     assert changed(multiplier=heavier) == {"actor"}
-
-
-# -- Eq. (1): the problem that all of it solves
 
 
 def test_updates_find_the_constrained_optimum_and_its_multiplier():

@@ -51,9 +51,6 @@ def textbook_implicit(member, row, level):
     return textbook_layer(member.output, hidden)[0, 0]
 
 
-# -- layers and multilayer perceptrons
-
-
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_layer_is_linear_then_the_textbook_norm(layer_norm):
     layer, rows = random_layer(5, 7, layer_norm), 3 * array(11, 5, seed=3) + 1
@@ -96,9 +93,6 @@ def test_weights_start_within_one_over_the_root_of_their_inputs():
     for values in (layer.weight, layer.bias):
         assert np.abs(values).max() <= 0.1
         assert np.abs(values).max() > 0.09
-
-
-# -- the squashed Gaussian
 
 
 def test_the_actors_spread_stays_within_its_bounds():
@@ -177,9 +171,6 @@ def test_log_prob_adds_up_over_action_dimensions():
         for i in range(3)
     ]
     np.testing.assert_allclose(whole, sum(parts), rtol=1e-5)
-
-
-# -- ensembles and implicit quantiles
 
 
 @functools.cache

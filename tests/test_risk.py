@@ -57,9 +57,6 @@ def risk_of(x, measure):
     return float(value)
 
 
-# -- weights
-
-
 @both_dtypes
 @coherent_measures
 @given(widths)
@@ -141,9 +138,6 @@ def test_cpw_rises_over_its_whole_range_of_parameters():
     for power in (0.3, 0.5, 0.71, 1.0):
         values = np.asarray(risk.distort(RiskMeasure("cpw", power), levels))
         assert (np.diff(values) > 0).all()
-
-
-# -- axioms
 
 
 @both_dtypes
@@ -239,9 +233,6 @@ def test_the_order_of_samples_does_not_matter(x, order):
         assert value == risk_of(jnp.asarray(x), measure)
 
 
-# -- closed forms
-
-
 @both_dtypes
 @pytest.mark.parametrize("tail", [1.0, 0.5, 0.25, 0.05])
 def test_cvar_of_a_gaussian_is_its_closed_form(dtype, tail):
@@ -288,9 +279,6 @@ def test_implicit_levels_with_plain_widths_agree_with_weighted_quantiles(measure
     grid = (jnp.arange(4000) + 0.5) / 4000
     implicit = (risk.distort_levels(measure, grid) ** 2).mean()
     assert float(implicit) == pytest.approx(risk_of(grid**2, measure), abs=2e-3)
-
-
-# -- dual form
 
 
 @both_dtypes
@@ -360,9 +348,6 @@ def test_the_dual_form_takes_cvar_alone_and_says_why():
         risk.require_dual(CPW)
 
 
-# -- batches, jit, gradients
-
-
 def test_rows_of_a_batch_are_separate_and_jit_changes_nothing():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3, 16)), jnp.float32)
     for measure in (risk.mean(), risk.cvar(0.05), CPW):
@@ -379,9 +364,6 @@ def test_the_gradient_of_a_risk_is_its_weights(measure):
     gradient = jax.grad(lambda q: risk.sample_risk(q, measure))(quantiles)
     weights = risk.level_weights(measure, jnp.full(16, 1 / 16))
     np.testing.assert_allclose(gradient, weights, atol=1e-6)
-
-
-# -- limits
 
 
 @pytest.mark.parametrize(
@@ -418,9 +400,6 @@ def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expect
 def test_bad_limits_are_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
         risk.cost_value_limit(*arguments)
-
-
-# -- bad arguments
 
 
 @pytest.mark.parametrize("tail", [0.0, 2.0, -0.1, float("nan"), float("inf")])

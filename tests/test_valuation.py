@@ -55,9 +55,6 @@ def array(*shape, seed=0):
 EPISODIC = make_config("dual", pivot=PivotConfig(mode="episodic"))
 
 
-# -- the problem
-
-
 def test_limits_are_converted_to_the_units_of_the_critics():
     problem = make_problem(2)
     horizon = (1 - 0.9**10) / (1 - 0.9) / 10
@@ -77,9 +74,6 @@ def test_only_the_dual_form_shows_its_pivots_to_the_networks(form):
         inputs[:, 3:], context.pivot[:, : inputs.shape[1] - 3]
     )
     assert inputs.shape[1] == (5 if form == "dual" else 3)
-
-
-# -- shapes and meanings, for every form and number of constraints
 
 
 @pytest.mark.parametrize("form, count", CASES)
@@ -189,9 +183,6 @@ def test_dual_risk_uses_each_constraints_own_pivot_and_tail():
         np.testing.assert_allclose(value[c], expected, rtol=1e-6)
 
 
-# -- the episodic mode
-
-
 def test_what_is_left_and_what_the_episode_costs_are_inverse():
     context, values = make_context(2), array(2, BATCH)
     there = valuation.from_here(values, context, EPISODIC)
@@ -272,9 +263,6 @@ def test_a_fresh_context_has_paid_nothing():
     )
 
 
-# -- the dead zone
-
-
 def test_the_dead_zone_is_the_share_of_rows_wholly_below_the_pivot():
     problem, config = make_problem(1), make_config("dual")
     pivot = float(problem.limits[0]) * 0.5
@@ -294,9 +282,6 @@ def test_the_dead_zone_is_the_share_of_rows_wholly_below_the_pivot():
     for form in ("scalar", "implicit"):
         none = valuation.dead_zone(quantiles, context, problem, make_config(form))
         np.testing.assert_array_equal(none, 0)
-
-
-# -- the bounds that exploration climbs
 
 
 @pytest.mark.parametrize("form, count", CASES)
