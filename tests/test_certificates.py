@@ -288,7 +288,7 @@ def test_violations_tell_how_many_episodes_they_would_need():
             r"tail must be in \(0, 1\], got 5",
         ),
         (
-            lambda: cvar_upper_bound([1.0], 0.1, 0.0),
+            lambda: cvar_upper_bound([1.0], 0.1, -1.0),
             "cost_bound must be a finite number",
         ),
         (lambda: cvar_upper_bound([30.0], 0.1, 24.0), "a certificate rests on it"),

@@ -62,9 +62,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    with suppress(ModuleNotFoundError):
+    try:
         return importlib.import_module(f"orac.{name}")
-    raise AttributeError(f"module 'orac' has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        if error.name != f"orac.{name}":
+            raise
+        raise AttributeError(f"module 'orac' has no attribute {name!r}") from None
 
 
 # Gymnasium learns our environments' names with the import, where it is installed.

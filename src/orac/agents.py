@@ -503,7 +503,8 @@ def update_multiplier(
     cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
     if config.multiplier.pid:
         proportional, integral_gain, derivative = config.multiplier.pid_gains
-        error = violation / jnp.maximum(problem.limits, 1e-6)
+        # A limit of 0 has no scale of its own.
+        error = violation / jnp.where(problem.limits > 0, problem.limits, 1.0)
         integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
         rise = jnp.maximum(error - multiplier.previous_error, 0)
         value = proportional * error + integral + derivative * rise

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac import config_text, envs, presets, risk, saving
+from orac import config_text, envs, presets, saving
 from orac.agents import mean_action, sampled_action
 from orac.certificates import Certificate, certify_cvar
 from orac.config import Config, Constraint
@@ -189,9 +189,7 @@ class Agent:
         self, episodes: Episodes, confidence: float = 0.95
     ) -> list[Certificate]:
         """What such episodes prove, constraint by constraint, beyond sampling error."""
-        return certify(
-            episodes, self.config.constraints, self.spec.cost_bounds, confidence
-        )
+        return certify(episodes, self.config.constraints, self.spec, confidence)
 
     def save(self, path: str | Path) -> None:
         """Write the agent (not its replay) to one file; `orac.load` reads it back."""
@@ -209,21 +207,39 @@ class Agent:
 def certify(
     episodes: Episodes,
     constraints: Sequence[Constraint],
-    cost_bounds: Sequence[float] | None,
+    spec: EnvSpec,
     confidence: float = 0.95,
 ) -> list[Certificate]:
-    """A certificate of CVaR for each constraint."""
-    return [
-        certify_cvar(
-            episodes.cost[:, m],
-            risk_of_episodes(episodes.cost[:, m], risk.cvar(constraint.tail)),
-            cost_limit=float(constraint.limit),
-            tail=float(constraint.tail),
-            cost_bound=None if cost_bounds is None else cost_bounds[m],
-            level=confidence,
-        )
-        for m, constraint in enumerate(constraints)
-    ]
+    """A certificate for each constraint, on the cost of its name."""
+    certificates = []
+    for constraint in constraints:
+        m = spec.cost_names.index(constraint.name)
+        costs, measure = episodes.cost[:, m], constraint.measure
+        bound = None if spec.cost_bounds is None else spec.cost_bounds[m]
+        estimate = risk_of_episodes(costs, measure)
+        if measure.name in ("cvar", "mean"):
+            tail = measure.parameter if measure.name == "cvar" else 1.0
+            certificate = certify_cvar(
+                costs,
+                estimate,
+                cost_limit=float(constraint.limit),
+                tail=float(tail),
+                cost_bound=bound,
+                level=confidence,
+            )
+        else:
+            certificate = Certificate(
+                f"the {measure} of episode cost",
+                estimate,
+                upper=None,
+                limit=constraint.limit,
+                level=confidence,
+                episodes=len(costs),
+                remark="bounds that hold for finitely many episodes are here for CVaR and "
+                "the mean only. Certify with risk 'cvar' and a tail.",
+            )
+        certificates.append(certificate)
+    return certificates
 
 
 def make_runner(

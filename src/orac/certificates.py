@@ -166,7 +166,11 @@ def cvar_upper_bound(
     """
     check_level(level)
     _check_tail(tail)
-    costs = _episode_costs(costs, cost_bound) / cost_bound
+    costs = _episode_costs(costs, cost_bound)
+    if cost_bound == 0:
+        # Where nothing can cost anything there is nothing to doubt.
+        return 0.0
+    costs = costs / cost_bound
     return cost_bound * betting.least_rejected(costs, tail, level)
 
 
@@ -222,9 +226,9 @@ def _episode_costs(costs: ArrayLike, cost_bound: float | None) -> np.ndarray:
         )
     if cost_bound is None:
         return costs
-    if not (math.isfinite(cost_bound) and cost_bound > 0):
+    if not (math.isfinite(cost_bound) and cost_bound >= 0):
         raise ValueError(
-            f"cost_bound must be a finite number above 0, got {cost_bound}. "
+            f"cost_bound must be a finite number of at least 0, got {cost_bound}. "
             "It is the most that one episode can cost; None when there is none."
         )
     # Numerics: costs summed in float32 may overshoot by rounding.

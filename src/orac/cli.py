@@ -203,15 +203,15 @@ def run_evaluate(options: argparse.Namespace) -> int:
         )
     agent = None
     if options.rule is not None:
-        result, constraints, bounds = evaluate_rule(options)
+        result, constraints, spec = evaluate_rule(options)
     else:
         agent = load(options.run_dir)
         deterministic = not options.stochastic
         result = agent.evaluate(options.episodes, deterministic, options.tails)
-        constraints, bounds = agent.config.constraints, agent.spec.cost_bounds
+        constraints, spec = agent.config.constraints, agent.spec
     sentences = []
     if options.certify:
-        proofs = certify(result.episodes, constraints, bounds, options.confidence)
+        proofs = certify(result.episodes, constraints, spec, options.confidence)
         sentences = [proof.sentence() for proof in proofs]
     if options.json:
         print(json.dumps({**result.summary, "certificates": sentences}, indent=2))
@@ -239,7 +239,7 @@ def evaluate_rule(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     return (
         Evaluation(summary, episodes),
         constraints,
-        envs.make(env_id).spec.cost_bounds,
+        envs.make(env_id).spec,
     )
 
 

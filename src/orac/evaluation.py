@@ -195,7 +195,8 @@ def summarise(
             summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
             summary[f"{prefix}/limit"] = constraint.limit
             summary[f"{prefix}/violation_rate"] = float(
-                (costs > constraint.limit).mean()
+                # Written so that a cost which is not a number counts as a violation.
+                (~(costs <= constraint.limit)).mean()
             )
     for name, values in episodes.metrics.items():
         summary[f"env/{name}"] = float(np.nanmean(values))

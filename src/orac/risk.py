@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 Levels = Float[Array, "*shape"]
 LevelMap = Callable[[Levels, float], Levels]
@@ -98,8 +98,9 @@ class RiskMeasure:
     parameter: float = 1.0
 
     def __post_init__(self):
-        if self.name not in DISTORTIONS:
-            near = difflib.get_close_matches(self.name, DISTORTIONS, 1, 0.4)
+        if str(self.name) not in DISTORTIONS:
+            name = str(self.name).lower()
+            near = difflib.get_close_matches(name, DISTORTIONS, 1, 0.4)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
                 f"risk measure must be one of {', '.join(DISTORTIONS)}, "
@@ -192,15 +193,23 @@ def risk_of(
 
 
 def sample_risk(
-    samples: Float[Array, "*batch sample"], measure: RiskMeasure
-) -> Float[Array, "*batch"]:
+    samples: Shaped[Array, "*batch"], measure: RiskMeasure
+) -> Float[Array, "..."]:
     """Risk of an empirical distribution, each sample weighing the same. Eq. (4)."""
-    if samples.shape[-1] == 0:
+    require_samples(samples)
+    if not jnp.issubdtype(samples.dtype, jnp.floating):
+        # Counts of violations come as whole numbers; their risk is not one.
+        samples = samples.astype(jnp.result_type(float))
+    widths = jnp.full(samples.shape[-1:], 1 / samples.shape[-1], samples.dtype)
+    return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
+
+
+def require_samples(samples: Array) -> None:
+    """Refuse a sample of nothing, of which no risk can be told."""
+    if samples.ndim == 0 or samples.shape[-1] == 0:
         raise ValueError(
             "samples must hold at least one value, got none. Run at least one episode."
         )
-    widths = jnp.full(samples.shape[-1:], 1 / samples.shape[-1], samples.dtype)
-    return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
 
 
 def tail_excess(
@@ -225,11 +234,14 @@ def dual_risk(
     risk = mean_k max(q_k - pivot, 0) / tail + pivot, smallest at the pivot that is the
     value at risk. The integral of the conjugate in (34) is the pivot.
     """
+    cvar(tail)
     return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
 
 
-def optimal_pivot(samples: Float[Array, " sample"], tail: float) -> Float[Array, ""]:
+def optimal_pivot(samples: Shaped[Array, "*sample"], tail: float) -> Float[Array, ""]:
     """The pivot at which the dual form attains its infimum: the value at risk. Eq. (31)."""
+    cvar(tail)
+    require_samples(samples)
     rank = math.ceil(samples.shape[-1] * (1 - tail) - 1e-9)
     return jnp.sort(samples)[max(rank - 1, 0)]
 

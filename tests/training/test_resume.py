@@ -94,7 +94,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, algo, ki
         if process.poll() is not None:
             break
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
         killed += 1
         if (broken / "config.yaml").exists():
             process = start("resume", str(broken), "--quiet")

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac import agents, pivots, replay
+from orac import agents, exploration, pivots, replay
 from orac.agents import AgentState
-from orac.config import Config
+from orac.config import Config, unknown_name
 from orac.envs.protocol import EnvSpec
 from orac.replay import ReplayState
 from orac.types import Metrics, Transition
@@ -76,10 +76,17 @@ def problem_of(spec: EnvSpec, config: Config) -> Problem:
             f"({', '.join(spec.cost_names)}), but the config has "
             f"{len(config.constraints)} constraint(s). Give one constraint per cost."
         )
+    constraints = {constraint.name: constraint for constraint in config.constraints}
+    for name in constraints:
+        if name not in spec.cost_names:
+            raise unknown_name(
+                f"a constraint on a cost of {spec.name!r}", name, spec.cost_names
+            )
     return make_problem(
         spec.observation_size,
         spec.action_size,
-        config.constraints,
+        # In the order in which the environment reports its costs.
+        tuple(constraints[name] for name in spec.cost_names if name in constraints),
         length,
         config.agent.cost_discount,
     )
@@ -165,7 +172,7 @@ def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, "
     settings = config.agent.exploration
     radius = settings.shift_radius
     if settings.radius_is_kl:
-        radius = (2 * radius) ** 0.5
+        radius = exploration.radius_from_kl(radius)
     if not settings.decay:
         return jnp.float32(radius)
     left = 1 - env_steps / config.training.total_steps
