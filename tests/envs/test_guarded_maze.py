@@ -535,3 +535,21 @@ def test_impossible_place_is_refused(options, message):
     state, _ = reset(jax.random.key(0), params)
     with pytest.raises(ValueError, match=message):
         place(state, options, params)
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ({"xy": "ab"}, "xy must be two numbers"),
+        ({"xy": (1j, 1.0)}, "xy must be two numbers"),
+        ({"xy": (6.0, 2.0)}, r"in the goal cell \(6, 2\)"),
+        ({"guard": "no"}, "guard must be True or False"),
+        ({"guard": 2}, "guard must be True or False"),
+        ({"guard": [True, False]}, "guard must be True or False"),
+    ],
+)
+def test_a_placement_that_means_nothing_is_refused(options, fragment):
+    maze = GuardedMaze()
+    state, _ = maze.reset(jax.random.key(0))
+    with pytest.raises(ValueError, match=fragment):
+        maze.place(state, options)

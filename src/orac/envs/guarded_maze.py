@@ -16,7 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac.envs.maze_checks import as_tuple, check_options, check_parameters, check_place
+from orac.envs.maze_checks import (
+    as_tuple,
+    check_options,
+    check_parameters,
+    read_guard,
+    read_place,
+)
 from orac.envs.maze_maps import (
     BONUS,
     GOAL,
@@ -223,11 +229,10 @@ def place(
     """
     check_options(options)
     if options.get("xy") is not None:
-        xy = np.asarray(options["xy"], np.float32)
-        check_place(xy, state.xy.shape, params.layout)
+        xy = read_place(options["xy"], state.xy.shape, params.layout)
         state = state._replace(xy=jnp.asarray(np.broadcast_to(xy, state.xy.shape)))
     if options.get("guard") is not None:
-        guard = np.broadcast_to(np.asarray(options["guard"], bool), state.guard.shape)
+        guard = read_guard(options["guard"], state.guard.shape)
         state = state._replace(guard=jnp.asarray(guard))
     return state, _observe(state.xy, params)
 

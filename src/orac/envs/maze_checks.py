@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from orac.envs.maze_maps import WALL, MazeMap, cell_of
+from orac.envs.maze_maps import GOAL, WALL, MazeMap, cell_of
 
 COST_MODES = ("episode", "entry")
 RESET_OPTIONS = ("xy", "guard")
@@ -50,8 +50,12 @@ def as_tuple(name: str, value: Any, kind: type, length: int) -> tuple[Any, ...]:
     return tuple(kind(number) for number in numbers)
 
 
-def check_place(xy: np.ndarray, shape: tuple[int, ...], layout: MazeMap) -> None:
-    """A place for an agent, or one for each of a batch, must lie in free cells."""
+def read_place(value: Any, shape: tuple[int, ...], layout: MazeMap) -> np.ndarray:
+    """A place for an agent, or one for each of a batch; each must lie in a free cell."""
+    xy = np.asarray(value)
+    if xy.dtype.kind not in "iuf":
+        raise ValueError(f"xy must be two numbers, x and y, got {value!r}.")
+    xy = xy.astype(np.float32)
     if xy.shape not in ((2,), shape):
         raise ValueError(
             f"xy must be one point (x, y), or one for each maze, got shape {xy.shape}."
@@ -60,12 +64,24 @@ def check_place(xy: np.ndarray, shape: tuple[int, ...], layout: MazeMap) -> None
     for x, y in xy.reshape(-1, 2):
         inside = 0 <= x <= layout.width - 1 and 0 <= y <= layout.height - 1
         cell = (cell_of(float(x)), cell_of(float(y))) if inside else None
-        if cell is None or flags[cell] & WALL:
-            where = "outside the map" if cell is None else f"in the wall cell {cell}"
+        if cell is None or flags[cell] & (WALL | GOAL):
+            kind = "wall" if cell is not None and flags[cell] & WALL else "goal"
+            where = "outside the map" if cell is None else f"in the {kind} cell {cell}"
             raise ValueError(
                 f"xy must lie in a free cell, got ({x:g}, {y:g}), which is {where}. The "
                 f"map is {layout.width} by {layout.height} cells centred on whole numbers."
             )
+    return xy
+
+
+def read_guard(value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Whether a guard is there, for one maze or for each of a batch."""
+    guard = np.asarray(value)
+    if guard.dtype != bool or guard.shape not in ((), shape):
+        raise ValueError(
+            f"guard must be True or False, or one of them for each maze, got {value!r}."
+        )
+    return np.broadcast_to(guard, shape)
 
 
 def check_options(names: Iterable[str]) -> None:
