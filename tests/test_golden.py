@@ -1,0 +1,76 @@
+"""2,000 steps of the maze per preset, pinned: a change of numbers must be a decision.
+
+`ORAC_REGENERATE_GOLDEN=1 pytest tests/test_golden.py` writes the files anew; say in the
+changelog, under Results, why the numbers moved.
+"""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orac import envs, presets
+from orac.training.runners import DeviceRunner
+
+MAZE = "orac/GuardedMaze-v0"
+GOLDEN = Path(__file__).parent / "golden"
+QUICK = ("orac-lin",)
+SLOW = ("sac", "sac-lag", "wcsac-iqn", "wcsac-lin", "orac-iqn")
+WINDOWS = {"200-300": 0.006, "300-500": 0.02, "500-2000": 0.15}
+"""Steps whose metrics are averaged, and how far another machine's average may be off.
+
+Measured between instruction sets, whose sums round differently: 1e-6 in the first
+window and 2e-3 in the second, beside the half of a last digit that rounding takes. After
+that other roundings make other episodes, and only CALM averages say anything.
+"""
+CALM = ("actor/entropy", "actor/loss", "actor/std", "actor/temperature")
+
+
+def run_preset(algo):
+    """Means of every metric in each window, and the gradient steps that were taken."""
+    config = presets.preset(algo, MAZE)
+    training = replace(
+        config.training, total_steps=2000, learning_starts=200, buffer_size=2000
+    )
+    config = replace(config, training=training)
+    runner = DeviceRunner(envs.make(MAZE, **dict(config.env.params)), config)
+    report = runner.advance(2000, 2000)
+    found = {}
+    for window in WINDOWS:
+        first, last = map(int, window.split("-"))
+        found[window] = {
+            name: float(np.mean(values[first:last], dtype=np.float64))
+            for name, values in sorted(report.metrics.items())
+            if name in CALM or last <= 500
+        }
+    return found, int(runner.state.agent.gradient_steps)
+
+
+def rounded(found):
+    """Three significant digits: what is stored, and what a person reads in a diff."""
+    return {
+        window: {name: float(f"{value:.3g}") for name, value in means.items()}
+        for window, means in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "algo", [*QUICK, *(pytest.param(algo, marks=pytest.mark.slow) for algo in SLOW)]
+)
+def test_a_preset_trains_as_it_did(algo):
+    found, gradient_steps = run_preset(algo)
+    # One step per environment step, from the two hundredth on.
+    assert gradient_steps == 1801
+    path = GOLDEN / f"{algo}.json"
+    if os.environ.get("ORAC_REGENERATE_GOLDEN") == "1":
+        path.write_text(json.dumps(rounded(found), indent=1) + "\n")
+    wanted = json.loads(path.read_text())
+    for window, tolerance in WINDOWS.items():
+        assert found[window].keys() == wanted[window].keys()
+        for name, value in wanted[window].items():
+            assert found[window][name] == pytest.approx(
+                value, rel=tolerance, abs=1e-6
+            ), f"{name} in steps {window}"
