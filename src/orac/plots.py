@@ -29,8 +29,8 @@ from orac.summaries import (
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK = "#222222"
-_DASHES = ("-", "--", "-.", ":")
-_STYLE = {
+DASHES = ("-", "--", "-.", ":")
+STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
@@ -131,9 +131,9 @@ def plot_cost_distributions(
     known = [(group, costs) for group, costs in known if len(costs)]
     edges = cost_bins([costs for _, costs in known])
     tails = common_tails(groups).get(name, [])
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         rows = max(len(known), 1)
-        figure, grid = _make_figure(matplotlib, rows, 1, (6.4, 1.5 * rows + 0.7))
+        figure, grid = make_figure(matplotlib, rows, 1, (6.4, 1.5 * rows + 0.7))
         for number, (group, costs) in enumerate(known):
             axes = grid[number][0]
             shares = np.histogram(costs, edges)[0] / len(costs)
@@ -172,8 +172,8 @@ def _draw_panels(
     columns = min(max(len(panels), 1), 3)
     rows = max(-(-len(panels) // columns), 1)
     size = (_PANEL[0] * columns, _PANEL[1] * rows + 0.5)
-    with matplotlib.rc_context(_STYLE):
-        figure, grid = _make_figure(matplotlib, rows, columns, size)
+    with matplotlib.rc_context(STYLE):
+        figure, grid = make_figure(matplotlib, rows, columns, size)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, (heading, read, marks) in zip(grid.flat, panels, strict=False):
@@ -196,7 +196,7 @@ def _draw_curve(axes: Any, group: Group, read: ReadCurve, number: int) -> None:
         return
     curve, colour = average(curves), COLOURS[number % len(COLOURS)]
     label = f"{group.label}, {_count(len(curves))}"
-    style = _DASHES[number % len(_DASHES)]
+    style = DASHES[number % len(DASHES)]
     axes.plot(curve.steps, curve.mean, style, color=colour, label=label)
     axes.fill_between(
         curve.steps, curve.low, curve.high, color=colour, alpha=0.18, lw=0
@@ -214,7 +214,7 @@ def _draw_legend(figure: Any, grid: np.ndarray) -> None:
         figure.legend([*found.values()], [*found], loc="outside lower center", ncols=4)
 
 
-def _make_figure(
+def make_figure(
     matplotlib: Any, rows: int, columns: int, size: tuple[float, float]
 ) -> tuple[Any, np.ndarray]:
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
