@@ -41,6 +41,7 @@ class Certificate:
 
     @property
     def certified(self) -> bool:
+        """Whether the bound is within the limit."""
         return self.upper is not None and self.upper <= self.limit
 
     def sentence(self) -> str:

@@ -217,6 +217,7 @@ def _draw_legend(figure: Any, grid: np.ndarray) -> None:
 def make_figure(
     matplotlib: Any, rows: int, columns: int, size: tuple[float, float]
 ) -> tuple[Any, np.ndarray]:
+    """A figure without a window, and its grid of axes, rows by columns."""
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
     matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)

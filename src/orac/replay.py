@@ -22,10 +22,12 @@ class ReplayState(NamedTuple):
 
     @property
     def capacity(self) -> int:
+        """Most transitions it can hold."""
         return self.storage.reward.shape[0]
 
     @property
     def size(self) -> Int[Array, ""]:
+        """Transitions it holds now."""
         return jnp.minimum(self.inserted, self.capacity)
 
 

@@ -112,6 +112,7 @@ class CityLearn:
 
     @property
     def spec(self) -> EnvSpec:
+        """Sizes, boxes, names and bounds, which depend on the buildings."""
         size = 3 * len(self.buildings)
         return EnvSpec(
             name="CityLearn",

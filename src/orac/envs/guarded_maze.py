@@ -88,10 +88,12 @@ class GuardedMaze:
 
     @property
     def episode_length(self) -> int:
+        """Steps after which an episode is truncated."""
         return self.layout.time_limit if self.time_limit is None else self.time_limit
 
     @property
     def spec(self) -> EnvSpec:
+        """Sizes, boxes, names and bounds of this maze."""
         low, high = _observe(np.array([[0.0, 0.0], _farthest(self)]), self).tolist()
         return EnvSpec(
             name="GuardedMaze",
@@ -107,26 +109,31 @@ class GuardedMaze:
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple["MazeState", Float[Array, "2"]]:
+        """Start one episode; whether a guard is there is drawn here."""
         return reset(key, self)
 
     def step(
         self, key: Key[Array, ""], state: "MazeState", action: Float[Array, "2"]
     ) -> tuple["MazeState", Step]:
+        """Take one step of one episode."""
         return step(key, state, action, self)
 
     def reset_many(
         self, key: Key[Array, ""], num_envs: int
     ) -> tuple["MazeState", Float[Array, "batch 2"]]:
+        """Start many episodes from one key."""
         return reset(key, self, (num_envs,))
 
     def step_many(
         self, key: Key[Array, ""], state: "MazeState", action: Float[Array, "batch 2"]
     ) -> tuple["MazeState", Step]:
+        """Take one step of many episodes with one key."""
         return step(key, state, action, self)
 
     def place(
         self, state: "MazeState", options: Mapping[str, Any]
     ) -> tuple["MazeState", Float[Array, "*batch 2"]]:
+        """The state and observation after putting agent or guard where `options` say."""
         return place(state, options, self)
 
     def render(self, state: "MazeState") -> np.ndarray:

@@ -45,10 +45,12 @@ class EnvSpec:
 
     @property
     def action_size(self) -> int:
+        """Numbers in an action."""
         return len(self.action_low)
 
     @property
     def num_costs(self) -> int:
+        """Costs that a step has, one per constraint."""
         return len(self.cost_names)
 
 
@@ -64,6 +66,7 @@ class Step(NamedTuple):
 
     @property
     def done(self) -> Bool[Array | np.ndarray, "*batch"] | np.bool_:
+        """Whether the episode is over, for either reason."""
         return self.terminated | self.truncated
 
 
@@ -72,13 +75,19 @@ class Environment(Protocol):
     """One environment; `action` is in the environment's own box."""
 
     @property
-    def spec(self) -> EnvSpec: ...
+    def spec(self) -> EnvSpec:
+        """What must be known before the first step."""
+        ...
 
-    def reset(self, key: Key[Array, ""]) -> tuple[EnvState, Array]: ...
+    def reset(self, key: Key[Array, ""]) -> tuple[EnvState, Array]:
+        """Start an episode: its state and first observation."""
+        ...
 
     def step(
         self, key: Key[Array, ""], state: EnvState, action: Float[Array, " action"]
-    ) -> tuple[EnvState, Step]: ...
+    ) -> tuple[EnvState, Step]:
+        """Take one step: the next state, and what it gave."""
+        ...
 
 
 @runtime_checkable
@@ -88,13 +97,15 @@ class BatchedEnvironment(Environment, Protocol):
     The distribution must be that of `reset` and `step`; the draws need not be.
     """
 
-    def reset_many(
-        self, key: Key[Array, ""], num_envs: int
-    ) -> tuple[EnvState, Array]: ...
+    def reset_many(self, key: Key[Array, ""], num_envs: int) -> tuple[EnvState, Array]:
+        """Start `num_envs` independent episodes."""
+        ...
 
     def step_many(
         self, key: Key[Array, ""], state: EnvState, action: Float[Array, "batch action"]
-    ) -> tuple[EnvState, Step]: ...
+    ) -> tuple[EnvState, Step]:
+        """Take one step of each."""
+        ...
 
 
 def reset_batch(
