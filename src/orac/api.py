@@ -71,6 +71,7 @@ class Agent:
 
     @property
     def spec(self) -> EnvSpec:
+        """What the environment says of itself: sizes, boxes, names of costs."""
         return self.runner.spec
 
     @property
@@ -268,6 +269,7 @@ def make_host_runner(
     host_options: Mapping[str, Any],
     params: Mapping[str, Any],
 ) -> HostRunner:
+    """The loop for a Gymnasium environment, which is tried before it is trained on."""
     names = tuple(c.name for c in config.constraints) or None
     options: dict[str, Any] = {
         "cost_fn": cost_fn,

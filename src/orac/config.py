@@ -31,6 +31,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def check_choice(what: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a word that is not one of those known."""
     if value not in known:
         raise unknown_name(what, value, known)
 
@@ -61,6 +62,7 @@ def check_range(
 
 
 def check_count(what: str, value: int, low: int = 1) -> None:
+    """Refuse anything but a whole number of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(
             f"{what} must be a whole number of at least {low}, got {value!r}."
@@ -106,6 +108,7 @@ class Constraint:
 
     @property
     def measure(self) -> RiskMeasure:
+        """The risk measure that the fields describe."""
         if self.risk == "cvar":
             return RiskMeasure("cvar", self.tail)
         if self.risk == "mean":

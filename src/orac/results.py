@@ -42,6 +42,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether the run reached its last step."""
         return self.steps >= self.config.training.total_steps
 
     @property
@@ -60,18 +61,22 @@ class Group:
 
     @property
     def config(self) -> Config:
+        """The config that all runs of the group share, seeds apart."""
         return self.runs[0].config
 
     @property
     def env_id(self) -> str:
+        """The environment they ran in."""
         return self.config.env.id
 
     @property
     def evaluated(self) -> tuple[Run, ...]:
+        """Those of its runs that have an evaluation."""
         return tuple(run for run in self.runs if len(run.evaluated_at))
 
     @property
     def cost_names(self) -> list[str]:
+        """Names of the costs in their evaluations."""
         return list(dict.fromkeys(n for run in self.runs for n in cost_names(run)))
 
 
