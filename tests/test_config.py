@@ -361,6 +361,59 @@ def test_an_unknown_agent_gets_the_nearest_name():
         presets.preset("wscac", "orac/GuardedMaze-v0")
 
 
+@pytest.mark.parametrize("env_id", ["orac/GuardedMaze-v1", "orac/CityLern-v0"])
+def test_an_id_of_ours_that_does_not_exist_has_no_preset(env_id):
+    with pytest.raises(ValueError, match=f"got '{env_id}'. Did you mean 'orac/"):
+        presets.preset("orac", env_id)
+
+
+def test_every_preset_goes_by_its_own_name():
+    for algo in presets.ALGORITHMS:
+        for env_id in ("orac/GuardedMaze-v0", "orac/CityLearn-v0", "Pendulum-v1"):
+            presets.check_algorithm(presets.preset(algo, env_id))
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "text"),
+    [
+        ("orak", {}, "Did you mean 'orac'"),
+        (
+            "orac",
+            {"behaviour": "actor"},
+            "'implicit' and 'actor': its algo is 'wcsac-iqn'",
+        ),
+        (
+            "wcsac-iqn",
+            {"risk_form": "dual"},
+            "its algo is 'wcsac-lin'. Choose the agent",
+        ),
+        ("sac-lag", {"risk_form": "scalar"}, "and 'optimistic': which no algo is"),
+        ("sac", {"risk_form": "scalar", "behaviour": "actor"}, "Use algo 'sac-lag'"),
+    ],
+)
+def test_a_config_under_the_name_of_another_agent_is_refused(algo, changes, text):
+    base = presets.preset("orac", "Pendulum-v1")
+    if algo.startswith("wcsac"):
+        changes = {"behaviour": "actor", **changes}
+    agent = dataclasses.replace(base.agent, **changes)
+    config = dataclasses.replace(base, algo=algo, agent=agent)
+    with pytest.raises(ValueError, match=text):
+        presets.check_algorithm(config)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a,b", "a/b", 'a"b', "a\nb", " a", "a ", "=1+1", "a\tb"]
+)
+def test_a_constraint_has_a_name_that_can_head_a_column(name):
+    with pytest.raises(ValueError, match="It heads columns of the run's files"):
+        Constraint(name)
+
+
+def test_constraints_may_be_named_in_any_language():
+    for name in ("cost", "cost_hazards", "Käfer 2", "battery.wear", "x-1"):
+        assert Constraint(name).name == name
+
+
 def test_the_demo_says_where_it_departs_from_the_paper():
     demo, paper = presets.demo(), presets.preset("orac", "orac/GuardedMaze-v0")
     assert demo.constraints == paper.constraints

@@ -1,6 +1,7 @@
 """Risk measures are defined by their properties, so the properties are the tests."""
 
 import contextlib
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -394,12 +395,21 @@ def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expect
         ((1.0, 0.0, 10), r"cost discount must be in \(0, 1\], got 0.0"),
         ((1.0, 1.5, 10), r"cost discount must be in \(0, 1\], got 1.5"),
         ((1.0, float("nan"), 10), "cost discount must be in .* got nan"),
-        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Give the env"),
+        ((1.0, 0.99, 0), "episode_length must be a number of at least 1, got 0. Give"),
+        (
+            (1.0, 0.99, float("nan")),
+            "episode_length must be a number of at least 1, got",
+        ),
+        (
+            (1.0, 0.99, "100"),
+            "episode_length must be a number of at least 1, got '100'",
+        ),
     ],
 )
 def test_bad_limits_are_refused(arguments, text):
+    # Unwrapped: the types that only tests check would refuse text before we do.
     with pytest.raises(ValueError, match=text):
-        risk.cost_value_limit(*arguments)
+        inspect.unwrap(risk.cost_value_limit)(*arguments)
 
 
 @pytest.mark.parametrize("tail", [0.0, 2.0, -0.1, float("nan"), float("inf")])

@@ -5,7 +5,6 @@ policy runs where neither JAX nor Gymnasium is installed.
 """
 
 import importlib
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -70,6 +69,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'orac' has no attribute {name!r}") from None
 
 
-# Gymnasium learns our environments' names with the import, where it is installed.
-with suppress(ModuleNotFoundError):
+# Gymnasium learns our environments' names with the import. Only where Gymnasium itself is
+# missing, as beside an exported policy, is that no error.
+try:
     import orac.envs  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "gymnasium":
+        raise

@@ -8,6 +8,7 @@ A thin shell: it turns words into a config, an environment into a runner, and ha
 to the loop. Names follow Stable-Baselines3 where it has them.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from orac.config import Config, Constraint
 from orac.envs.checks import check_environment
 from orac.envs.host import make_host
 from orac.envs.hosting.costs import CostFn
+from orac.envs.hosting.named import import_cost_fn, name_of_cost_fn
 from orac.envs.protocol import EnvSpec, to_box
 from orac.evaluation import Episodes, risk_of_episodes, summarise
 from orac.runs.checkpoint import Checkpoints
@@ -59,13 +61,12 @@ class Agent:
         env: Any,
         config: Config,
         *,
-        cost_fn: CostFn | None = None,
+        cost_fn: CostFn | str | None = None,
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.config = config
-        self._env, self._cost_fn = env, cost_fn
-        self._host_options = dict(host_options or {})
-        self.runner = make_runner(env, config, cost_fn, self._host_options)
+        presets.check_algorithm(config)
+        self.config, cost_function = with_cost_fn(config, cost_fn)
+        self.runner = make_runner(env, self.config, cost_function, host_options)
         self.run_path: Path | None = None
         self._counters = Counters()
 
@@ -243,6 +244,29 @@ def certify(
     return certificates
 
 
+def with_cost_fn(
+    config: Config, cost_fn: CostFn | str | None
+) -> tuple[Config, CostFn | None]:
+    """The config that names this cost function, and the function itself.
+
+    A config alone never makes us import what it names: importing runs code, and configs
+    are read from files. Whoever loads one gives the function, or its name, again.
+    """
+    named = config.env.cost_fn
+    if cost_fn is None:
+        if named is None:
+            return config, None
+        raise ValueError(
+            f"the cost of this run is computed by {named!r}, which a file only names and "
+            f"which is not imported unasked. Say so with --cost-fn {named} (in Python "
+            f"cost_fn={named!r}, or the function itself)."
+        )
+    by_name = isinstance(cost_fn, str)
+    function = import_cost_fn(cost_fn) if by_name else cost_fn
+    name = cost_fn if by_name else name_of_cost_fn(function)
+    return replace(config, env=replace(config.env, cost_fn=name)), function
+
+
 def make_runner(
     env: Any,
     config: Config,
@@ -296,7 +320,7 @@ def make_agent(
     tail: float | None = None,
     seed: int = 0,
     constraints: Sequence[Constraint] | None = None,
-    cost_fn: CostFn | None = None,
+    cost_fn: CostFn | str | None = None,
     num_envs: int | None = None,
     episode_length: int | None = None,
     env_params: Mapping[str, Any] | None = None,
@@ -385,20 +409,37 @@ def SAC(env: Any, **options: Any) -> Agent:
 
 
 def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
-    """An agent from a file of `Agent.save`, or from a run directory's last checkpoint."""
+    """An agent from a file of `Agent.save`, or from a run directory's last checkpoint.
+
+    No code runs because a file names it: `env` and `cost_fn` are given again where the
+    run had a cost function, or an environment in a module of its own.
+    """
     path = Path(path)
     if path.is_dir():
         return _load_run(path, env, **options)
     config, state = saving.load(path)
-    agent = Agent(env if env is not None else config.env.id, config, **options)
+    agent = Agent(env_of(config, env), config, **options)
     saving.check_fit(state, agent.runner.state.agent, path)
     agent.runner.state = agent.runner.state._replace(agent=state)
     return agent
 
 
+def env_of(config: Config, env: Any) -> Any:
+    """The environment that was given, else the config's, if nobody's module must run."""
+    env_id = config.env.id
+    module = env_id.rpartition(":")[0]
+    if env is None and module and module not in sys.modules:
+        raise ValueError(
+            f"the environment of this run is {env_id!r}, whose module a file only names "
+            f"and which is not imported unasked. Say so with --env-id {env_id} (in Python "
+            f"env={env_id!r})."
+        )
+    return env_id if env is None else env
+
+
 def _load_run(path: Path, env: Any, **options: Any) -> Agent:
     config = config_text.from_dict(read_config(path))
-    agent = Agent(env if env is not None else config.env.id, config, **options)
+    agent = Agent(env_of(config, env), config, **options)
     template = agent.runner.state._replace(replay=())
     loaded = Checkpoints(path / "checkpoints").load_latest(template)
     if loaded is None:
@@ -423,13 +464,21 @@ def resume(
     say: Any = print,
     **options: Any,
 ) -> Agent:
-    """Go on with a run from its newest good checkpoint, to the end of its config."""
+    """Go on with a run from its newest good checkpoint, to the end of its config.
+
+    As for `load`, `env` and `cost_fn` are given again where their code is the user's own.
+    """
     run = RunDirectory.open(run_dir)
     try:
         config = config_text.from_dict(run.config())
         for sentence in run.machine_differences():
             say(sentence)
-        agent = Agent(env if env is not None else config.env.id, config, **options)
+        agent = Agent(env_of(config, env), config, **options)
+        if agent.config.env.cost_fn != config.env.cost_fn:
+            say(
+                f"The run was started with the cost function {config.env.cost_fn} and "
+                f"goes on with {agent.config.env.cost_fn}."
+            )
         records = RunRecords(run, agent.runner, trackers)
         _, told = records.restore(agent.runner, agent._counters)
     except BaseException:

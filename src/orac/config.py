@@ -7,6 +7,7 @@ hashable and static under `jit`. Presets that hold the paper's tables are in
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from numbers import Real
@@ -20,6 +21,8 @@ from orac.risk import RiskMeasure
 RISK_FORMS = ("scalar", "implicit", "dual")
 BEHAVIOURS = ("actor", "optimistic")
 PIVOT_MODES = ("stationary", "episodic")
+
+COST_NAME = re.compile(r"[\w.-]+( +[\w.-]+)*")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
@@ -69,6 +72,15 @@ def check_count(what: str, value: int, low: int = 1) -> None:
         )
 
 
+def check_cost_name(name: str) -> None:
+    """Refuse a name that cannot head a column or be part of a metric's name."""
+    if not isinstance(name, str) or not COST_NAME.fullmatch(name):
+        raise ValueError(
+            "the name of a constraint must be letters, digits, '_', '.', '-' or inner "
+            f"spaces, got {name!r}. It heads columns of the run's files."
+        )
+
+
 def frozen_value(value: Any) -> Any:
     """`value` with lists as tuples and NumPy's scalars as Python's, all the way down."""
     if isinstance(value, (list, tuple)):
@@ -97,6 +109,7 @@ class Constraint:
     """Parameter of a risk measure other than cvar and mean."""
 
     def __post_init__(self):
+        check_cost_name(self.name)
         check_range(f"limit of constraint {self.name!r}", self.limit, 0)
         _ = self.measure
         RiskMeasure("cvar", self.tail)
@@ -370,6 +383,8 @@ class EnvConfig:
     """Keyword arguments of the environment, as name and value pairs."""
     episode_length: int | None = None
     """Most steps an episode can have, for environments that do not say."""
+    cost_fn: str | None = None
+    """Function that computes the cost, as module:function; --cost-fn says to import it."""
 
     def __post_init__(self):
         if self.episode_length is not None:

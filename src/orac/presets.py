@@ -20,6 +20,7 @@ from orac.config import (
     PivotConfig,
     TrainingConfig,
     check_choice,
+    unknown_name,
 )
 
 
@@ -144,6 +145,10 @@ def demo() -> Config:
     )
 
 
+WORLDS = {"orac/GuardedMaze-v0": guarded_maze, "orac/CityLearn-v0": citylearn}
+"""Environments with a column of their own; Safety-Gymnasium's ids share one."""
+
+
 def with_algorithm(config: Config, algo: str) -> Config:
     """Give a world's settings to one agent."""
     check_choice("algo", algo, ALGORITHMS)
@@ -159,6 +164,31 @@ def with_algorithm(config: Config, algo: str) -> Config:
     return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
 
 
+def check_algorithm(config: Config) -> None:
+    """Refuse a config that goes by the name of an agent and is another one."""
+    check_choice("algo", config.algo, ALGORITHMS)
+    algorithm, agent = ALGORITHMS[config.algo], config.agent
+    risk_form = algorithm.risk_form or agent.risk_form
+    if (risk_form, algorithm.behaviour) != (agent.risk_form, agent.behaviour):
+        others = [
+            name
+            for name, other in ALGORITHMS.items()
+            if (other.risk_form, other.behaviour) == (agent.risk_form, agent.behaviour)
+            and name != "sac"
+        ]
+        fitting = f"its algo is {others[0]!r}" if others else "which no algo is"
+        raise ValueError(
+            f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
+            f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
+            f"{fitting}. Choose the agent by --algo (in Python by its maker)."
+        )
+    if config.algo == "sac" and config.constraints:
+        raise ValueError(
+            "algo 'sac' has no constraints, got "
+            f"{', '.join(c.name for c in config.constraints)}. Use algo 'sac-lag'."
+        )
+
+
 def with_seed(config: Config, seed: int) -> Config:
     """The same run with other randomness."""
     return replace(config, seed=seed)
@@ -166,12 +196,13 @@ def with_seed(config: Config, seed: int) -> Config:
 
 def preset(algo: str, env_id: str) -> Config:
     """The paper's settings of `algo` for one of its worlds, or general ones."""
-    if env_id.startswith("orac/GuardedMaze"):
-        world = guarded_maze()
-    elif env_id.startswith("orac/CityLearn"):
-        world = citylearn()
+    if env_id in WORLDS:
+        world = WORLDS[env_id]()
     elif "Safety" in env_id:
         world = safety_gym()
+    elif env_id.startswith("orac/"):
+        known = [*WORLDS, "orac/SafetyPointGoal1-v0 and its siblings"]
+        raise unknown_name("an environment of this package", env_id, known)
     else:
         world = general(env_id)
     world = replace(world, env=replace(world.env, id=env_id))

@@ -276,9 +276,10 @@ def cost_value_limit(cost_limit: float, discount: float, episode_length: int) ->
         )
     if not 0 < discount <= 1:
         raise ValueError(f"cost discount must be in (0, 1], got {discount}.")
-    if episode_length < 1:
+    is_number = isinstance(episode_length, Real) and math.isfinite(episode_length)
+    if not is_number or episode_length < 1:
         raise ValueError(
-            f"episode_length must be at least 1, got {episode_length}. "
+            f"episode_length must be a number of at least 1, got {episode_length!r}. "
             "Give the environment's time limit in steps."
         )
     # Numerics: 1 - g^T by expm1, since g may be 0.9999 or 1.

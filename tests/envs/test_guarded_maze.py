@@ -478,7 +478,9 @@ def test_large_maze_has_the_original_rewards():
     ("parameters", "message"),
     [
         ({"guard_probability": 1.5}, r"guard_probability must be a number in \[0, 1\]"),
-        ({"red_cost": -1.0}, "red_cost must be a number .* A cost is paid"),
+        ({"red_cost": -1.0}, "red_cost must be a number of at least 0, .* A cost is"),
+        ({"bonus": float("inf")}, "bonus must be a number that is finite, got inf"),
+        ({"step_scale": 0.0}, "step_scale must be above 0, got 0: no action"),
         ({"action_noise": float("nan")}, "action_noise must be a number"),
         ({"step_scale": 2.5}, "could jump a wall"),
         ({"time_limit": 0}, "time_limit must be a whole number of steps, at least 1"),

@@ -51,6 +51,12 @@ def test_start_box_and_pink_cell_replace_the_map_s_own():
     assert own.cells("P") == ((4, 1),)
 
 
+def test_a_pink_cell_on_a_start_cell_leaves_the_start_as_it_was():
+    moved = load_map("16x16", pink_cell=load_map("16x16").cells("s")[0])
+    assert moved.start_box == load_map("16x16").start_box
+    assert len(moved.cells("P")) == 1
+
+
 @pytest.mark.parametrize(
     ("drawing", "message"),
     [

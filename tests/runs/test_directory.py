@@ -30,7 +30,7 @@ def create(root, **changes):
 
 
 def test_a_run_is_laid_out_by_env_algo_name_and_seed(tmp_path):
-    with create(tmp_path, env_id="ALE/Pong-v5", name="first try", seed=7) as run:
+    with create(tmp_path, env_id="ALE/Pong-v5", name="first-try", seed=7) as run:
         assert run.path == tmp_path / "ALE-Pong-v5" / "orac" / "first-try" / "seed-007"
         assert sorted(os.listdir(run.path)) == ["config.yaml", "lock", "meta.json"]
         assert run.config() == CONFIG
@@ -101,6 +101,17 @@ def test_ids_become_one_path_component(text, safe):
 def test_an_id_without_letters_is_no_directory(text):
     with pytest.raises(ValueError, match="needs letters or digits"):
         safe_name(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("first try", "first-try"), ("a/b", "a-b"), ("../up", "up"), ("-x", "x")],
+)
+def test_two_names_never_mean_one_directory(tmp_path, name, better):
+    with create(tmp_path, name=better):
+        pass
+    with pytest.raises(ValueError, match=f"got {name!r}. Try {better!r}"):
+        create(tmp_path, name=name)
 
 
 def test_seeds_are_not_negative(tmp_path):

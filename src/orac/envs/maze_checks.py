@@ -30,6 +30,10 @@ def check_parameters(params: Any) -> None:
     for name in ("goal_reward", "step_reward", "bonus"):
         _check_number(params, name, -math.inf, math.inf, "It is a reward.")
     _check_number(params, "step_scale", 0.0, 1.99, "A longer step could jump a wall.")
+    if params.step_scale == 0:
+        raise ValueError(
+            "step_scale must be above 0, got 0: no action would move the agent."
+        )
     _check_count(params, "num_paid_steps", 0)
     _check_count(params, "time_limit", 1)
     if not isinstance(params.map, str):
@@ -109,10 +113,13 @@ def _check_number(params: Any, name: str, low: float, high: float, why: str) -> 
     # Only the goal's reward has a default that depends on the map.
     if value is None and name == "goal_reward":
         return
-    if not (_is_number(value) and low <= value <= high):
-        raise ValueError(
-            f"{name} must be a number in [{low:g}, {high:g}], got {value!r}. {why}"
-        )
+    if _is_number(value) and low <= value <= high:
+        return
+    if high < math.inf:
+        text = f"in [{low:g}, {high:g}]"
+    else:
+        text = "that is finite" if low == -math.inf else f"of at least {low:g}"
+    raise ValueError(f"{name} must be a number {text}, got {value!r}. {why}")
 
 
 def _check_count(params: Any, name: str, least: int) -> None:

@@ -122,10 +122,11 @@ def load_map(
     else:
         raise ValueError(_unknown_map(map))
     rows = _rows(text)
+    # Before the pink cell moves: it may land on a cell of the start.
+    box = start_box or own_box or _box_of_start_cells(rows)
     if pink_cell is not None:
         rows = _move_pink(rows, pink_cell)
     side = max(len(rows), len(rows[0]))
-    box = start_box or own_box or _box_of_start_cells(rows)
     _check_start_reaches_goal(rows, box)
     return MazeMap(rows, box, time_limit or 100 * side // 8)
 

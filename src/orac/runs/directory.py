@@ -61,6 +61,12 @@ class RunDirectory:
         name: str = "default",
     ) -> "RunDirectory":
         """Start a run; a directory that holds one already is refused."""
+        if name != safe_name(name):
+            # Made safe in silence, two names could mean one directory.
+            raise ValueError(
+                "the name of a run must be letters, digits and . _ + = -, got "
+                f"{name!r}. Try {safe_name(name)!r}."
+            )
         path = run_path(root, env_id, algo, seed, name)
         make_directory(path)
         run = cls(path)
