@@ -1,12 +1,18 @@
-"""Under ORAC_REQUIRE_ALL=1 a skipped test is a failed one: green means that all ran."""
+"""Under ORAC_REQUIRE_ALL=1 a skipped test is a failed one: green means that all ran.
+
+Also the wheel and virtual environments with it, which are dear and made once.
+"""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 # Compiling is most of what these tests do; a second run, or a subprocess, reuses it.
-CACHE = Path(__file__).parent.parent / ".cache" / "xla"
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
@@ -28,3 +34,42 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return _forbid_skip((yield))
+
+
+def run(*words, cwd="/", **variables):
+    """What a program printed; its complaint if it failed."""
+    told = subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **variables},
+    )
+    assert told.returncode == 0, f"{words} said:\n{told.stdout}\n{told.stderr}"
+    return told.stdout
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The package as users get it, built once."""
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", out, ROOT)
+    return next(out.glob("orac_rl-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def bare_venv(wheel, tmp_path_factory):
+    """The programs of a virtual environment that has the wheel and no extra."""
+    return make_venv(tmp_path_factory.mktemp("bare"), wheel)
+
+
+@pytest.fixture(scope="session")
+def report_venv(wheel, tmp_path_factory):
+    """The same with the extra that draws figures and pages."""
+    return make_venv(tmp_path_factory.mktemp("report"), f"{wheel}[report]")
+
+
+def make_venv(path, package):
+    run(sys.executable, "-m", "venv", path)
+    run(path / "bin/pip", "install", "--quiet", package)
+    return path / "bin"
