@@ -25,9 +25,10 @@ ROOMS = """
     training saving policy
     betting statistics certificates aggregates results summaries
     api
-    plots video report compare reproduce
+    plots video report compare
+    worker schedule schedule_ray reproduce sweep
     demo doctor
-    cli_options cli
+    cli_options cli_studies cli
 """
 ORDER = ROOMS.split()
 MATHS = ORDER[: ORDER.index("envs.protocol")]

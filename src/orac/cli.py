@@ -20,6 +20,12 @@ from orac.cli_options import (
     add_report_options,
     add_training_options,
 )
+from orac.cli_studies import (
+    add_reproduce_options,
+    add_sweep_options,
+    run_reproduce,
+    run_sweep,
+)
 from orac.compilation import keep_compiled_programs
 from orac.config import Config
 from orac.runs.directory import RunInUse
@@ -84,6 +90,11 @@ def make_parser() -> argparse.ArgumentParser:
     add_report_options(report)
     compare = add(commands, "compare", run_compare, "two sets of runs side by side")
     add_compare_options(compare)
+
+    about = "a table or figure of the paper: its runs, then ours beside the paper's"
+    add_reproduce_options(add(commands, "reproduce", run_reproduce, about))
+    about = "every run of a grid file, several at a time"
+    add_sweep_options(add(commands, "sweep", run_sweep, about))
 
     show = add(commands, "config", run_config, "print a resolved config")
     add_config_options(show)

@@ -1,0 +1,162 @@
+"""Table 1: how often, and how soon, agents find the maze's long path.
+
+Three agents at two probabilities of a guard. Success is `convergence.convergence_of`;
+only finished runs count, as one that is under way may yet converge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from orac import config_text, presets
+from orac.report.tables import Table, cell
+from orac.reproduce import paper
+from orac.reproduce.convergence import (
+    IN_A_ROW,
+    LONG_SHARE,
+    convergence_of,
+    long_path_curve,
+    steps_to_converge,
+)
+from orac.reproduce.curves import Panel, draw
+from orac.reproduce.study import Case, Found, Study, shortcomings
+from orac.results import Run
+from orac.statistics import Interval, mean_interval, share_interval
+
+AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
+PROBABILITIES = (0.15, 0.1)
+TITLE = "Convergence to the long path in GuardedMaze"
+
+
+def make_cases() -> tuple[Case, ...]:
+    """Appendix A's settings for each agent and probability."""
+    return tuple(
+        _case(algo, agent, probability)
+        for probability in PROBABILITIES
+        for algo, agent in AGENTS.items()
+    )
+
+
+def _case(algo: str, agent: str, probability: float) -> Case:
+    config = presets.with_algorithm(presets.guarded_maze(), algo)
+    config = config_text.override(
+        config, [f"env.params.guard_probability={probability}"]
+    )
+    label = f"{agent}, guard {probability:g}"
+    return Case(label, f"guard-{probability:g}", config)
+
+
+def make_tables(everything: Sequence[Found]) -> list[Table]:
+    """Ours beside the paper's; Clopper-Pearson for success, seeds as the unit."""
+    rows = tuple(_row(found) for found in everything)
+    columns = ("agent", "guard", "success", "paper", "steps", "paper", "stays", "seeds")
+    note = (
+        f"Success: {IN_A_ROW} evaluations in a row with at least {LONG_SHARE:.0%} of the "
+        "episodes on the long path. Steps: where the first of them was, with a failed "
+        "seed counted as the whole budget. Stays: share of later evaluations that still "
+        "have it, among runs that converged. Brackets: 95 % intervals over seeds "
+        "(Clopper-Pearson; Student's t, cut at the budget). Only finished runs count."
+    )
+    notes = (budget_note(everything), note, *shortcomings(everything))
+    return [Table(TITLE, columns, rows, notes)]
+
+
+def budget_note(everything: Sequence[Found]) -> str:
+    """What the runs had: steps, environments side by side, gradient steps."""
+    known = dict.fromkeys(
+        _budget(run.config) for found in everything for run in found.runs
+    )
+    words = " and ".join(known) or "nothing was run yet"
+    return f"Ours: {words}. The paper: 500,000 steps, 10 seeds."
+
+
+def _budget(config: Any) -> str:
+    training = config.training
+    return (
+        f"{training.total_steps:,} steps, {training.num_envs} environments, "
+        f"{training.gradient_steps:g} gradient steps per step"
+    )
+
+
+def _row(found: Found) -> tuple[str, ...]:
+    params = dict(found.case.config.env.params)
+    probability = params["guard_probability"]
+    agent = AGENTS[found.case.config.algo]
+    printed = paper_row(found.case.config.algo, probability)
+    runs = found.finished
+    cells = ("–", "–", "–")
+    if runs:
+        reached = [convergence_of(run) for run in runs]
+        count = sum(x.step is not None for x in reached)
+        later = [x.later_share for x in reached if x.later_share is not None]
+        stays = f"{np.mean(later):.0%}" if later else "–"
+        cells = (percent(share_interval(count, len(runs))), _steps_cell(runs), stays)
+    steps = printed["steps"]
+    return (
+        agent,
+        f"{probability:g}",
+        cells[0],
+        f"{printed['success']:.0%}",
+        cells[1],
+        "–" if steps is None else f"{steps:,}",
+        cells[2],
+        f"{len(runs)} (paper {found.case.seeds})",
+    )
+
+
+def paper_row(algo: str, probability: float) -> dict[str, Any]:
+    rows = paper.look_up(("table1_guarded_maze", "rows"))
+    agent = algo.replace("-", "_")
+    return next(
+        row
+        for row in rows
+        if row["agent"] == agent and row["guard_probability"] == probability
+    )
+
+
+def percent(share: Interval) -> str:
+    """A share with its interval, in whole per cents."""
+    return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
+
+
+def _steps_cell(runs: Sequence[Run]) -> str:
+    budget = runs[0].config.training.total_steps
+    found = mean_interval([steps_to_converge(run) for run in runs])
+    if found.low is not None and found.high is not None:
+        low, high = max(0.0, found.low), min(float(budget), found.high)
+        found = replace(found, low=low, high=high)
+    return cell(found)
+
+
+def make_figure(everything: Sequence[Found], band: str) -> Any:
+    """Share of episodes on the long path in evaluations, a panel for each probability."""
+    rows = []
+    for probability in PROBABILITIES:
+        lines = [
+            (AGENTS[found.case.config.algo], found)
+            for found in everything
+            if dict(found.case.config.env.params)["guard_probability"] == probability
+        ]
+        title = f"Share on the long path, guard {probability:g}"
+        if lines:
+            rows.append(Panel(title, lines, long_path_curve))
+    return draw([rows], band)
+
+
+def run_columns(run: Run) -> dict[str, Any]:
+    """What runs.csv says of each run."""
+    reached = convergence_of(run)
+    return {"converged_at": reached.step, "later_share": reached.later_share}
+
+
+STUDY = Study(
+    name="table1",
+    title=TITLE,
+    cases=make_cases(),
+    make_tables=make_tables,
+    make_figure=make_figure,
+    evaluate_every=lambda steps: 10_000,
+    run_columns=run_columns,
+)

@@ -1,0 +1,140 @@
+"""One run in a process of its own: begun, or resumed from its last checkpoint.
+
+`python -m orac.worker` reads its task as one line of JSON and then keeps listening: when
+whoever started it is gone, its input ends, and it saves and stops. A processor is claimed
+by locking a file, so that two workers of one machine never share one, whoever started
+them. Knows nothing of tables, grids or clusters.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FINISHED, FAILED, STOPPED = 0, 1, 130
+"""Exit codes."""
+LOCK_SECONDS = 300.0
+"""How long to wait for a run that its last process has not given back yet."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is asked to do; `config` is in dict form."""
+
+    out: str
+    name: str
+    config: dict[str, Any]
+    threads: int = 1
+    trackers: tuple[str, ...] = ()
+
+    def to_line(self) -> str:
+        return json.dumps(self.__dict__) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> "Task":
+        fields = json.loads(line)
+        return cls(**fields | {"trackers": tuple(fields["trackers"])})
+
+
+def main() -> int:
+    """Do the task on standard input; the exit code says how it ended."""
+    # A process begun in the background ignores Ctrl-C from birth; this one must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    task = Task.from_line(sys.stdin.readline())
+    claim_processors(task.threads)
+    threading.Thread(target=stop_when_alone, daemon=True).start()
+    try:
+        return FINISHED if carry_out(task) else STOPPED
+    except KeyboardInterrupt:
+        return STOPPED
+
+
+def stop_when_alone() -> None:
+    """Wait for the end of standard input, then ask this process to save and stop."""
+    # The descriptor itself: a buffered stream must not be read while Python shuts down.
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def carry_out(task: Task, say: Callable[[str], None] = print) -> bool:
+    """Begin or resume the run; whether it came to its end."""
+    # Imported late: XLA counts the processors when JAX starts.
+    from orac import config_text
+    from orac.api import Agent, resume
+    from orac.compilation import keep_compiled_programs
+    from orac.runs.directory import run_path
+
+    keep_compiled_programs()
+    config = config_text.from_dict(task.config)
+    path = run_path(task.out, config.env.id, config.algo, config.seed, task.name)
+    quiet: dict[str, Any] = {"progress_bar": False, "trackers": task.trackers}
+    if (path / "config.yaml").exists():
+        agent = _when_free(lambda: resume(path, say=say, **quiet))
+    else:
+        agent = Agent(config.env.id, config)
+        agent.learn(out=task.out, name=task.name, **quiet)
+    agent.close()
+    return agent.num_timesteps >= config.training.total_steps
+
+
+def _when_free(begin: Callable[[], Any], seconds: float = LOCK_SECONDS) -> Any:
+    """A lost worker's process may still be saving: wait for it a while."""
+    from orac.runs.directory import RunInUse
+
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return begin()
+        except RunInUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1)
+
+
+def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
+    """Use `threads` processors that no other worker of this machine uses, if there are.
+
+    The kernel gives a claim back however the process ends. A machine with too few free
+    processors gives busy ones; one without affinities (macOS) is left as it is.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    allowed = sorted(os.sched_getaffinity(0))
+    folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    chosen = []
+    for processor in allowed:
+        if len(chosen) < threads and _lock(folder / str(processor)):
+            chosen.append(processor)
+    chosen += [p for p in _rotated(allowed) if p not in chosen][: threads - len(chosen)]
+    os.sched_setaffinity(0, chosen)
+    return sorted(chosen)
+
+
+def _lock(file: Path) -> bool:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def _rotated(processors: Sequence[int]) -> list[int]:
+    """From a place that differs between processes: the busy ones are shared evenly."""
+    start = os.getpid() % len(processors)
+    return [*processors[start:], *processors[:start]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
