@@ -1,0 +1,115 @@
+"""Risk measures in the guarded maze: what each says of two ways, and which one it takes.
+
+First no agent at all: the short way past the guard and the long way around are walked
+many times, and every measure gives its number for their costs. Then one agent is trained
+per measure, and the picture shows which way it goes.
+
+    python examples/compare_risk_measures.py               # some minutes per measure
+    python examples/compare_risk_measures.py --measures mean cvar
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import orac
+from orac import presets
+from orac.evaluation import risk_of_episodes
+from orac.rules import evaluate_rule, rule_config
+
+MAZE, LIMIT = "orac/GuardedMaze-v0", 5.0
+CONSTRAINTS = {
+    "mean": orac.Constraint(limit=LIMIT, risk="mean"),
+    "cvar": orac.Constraint(limit=LIMIT, tail=0.05),
+    "wang": orac.Constraint(limit=LIMIT, risk="wang", risk_parameter=0.75),
+    "dual_power": orac.Constraint(limit=LIMIT, risk="dual_power", risk_parameter=2.0),
+    "cpw": orac.Constraint(limit=LIMIT, risk="cpw", risk_parameter=0.71),
+}
+WAYS = {"short way": -1, "long way": 1, "not arrived": 0}
+
+
+def judge_ways(measures: list[str], episodes: int) -> dict[str, list[float]]:
+    """What each measure says of the costs of both ways."""
+    costs = {
+        way: evaluate_rule(rule_config(MAZE, rule), episodes)[1].cost[:, 0]
+        for way, rule in (("short way", "short_path"), ("long way", "long_path"))
+    }
+    print(f"{'measure':<28}{'short way':>12}{'long way':>12}   limit {LIMIT:g}")
+    risks = {}
+    for name in measures:
+        measure = CONSTRAINTS[name].measure
+        risks[name] = [risk_of_episodes(paid, measure) for paid in costs.values()]
+        short, long = risks[name]
+        allowed = "both ways are allowed" if short <= LIMIT else "the long way only"
+        print(f"{measure!s:<28}{short:>12.2f}{long:>12.2f}   {allowed}")
+    return risks
+
+
+def train(name: str, steps: int) -> orac.Agent:
+    """ORAC with the demo's settings, under one measure."""
+    agent = orac.make_agent(
+        "orac",
+        MAZE,
+        config=presets.demo(),
+        constraints=[CONSTRAINTS[name]],
+        settings={"evaluation.every": 0},
+    )
+    return agent.learn(total_timesteps=steps, progress_bar=False)
+
+
+def shares(paths: np.ndarray) -> list[float]:
+    """Shares of the episodes that went each way."""
+    return [float((paths == number).mean()) for number in WAYS.values()]
+
+
+def draw(risks: dict, taken: dict, path: Path) -> None:
+    """Left: both ways through the eyes of each measure. Right: the ways agents took."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    rows = np.arange(len(risks))
+    for i, (way, colour) in enumerate(
+        (("short way", "#D55E00"), ("long way", "#0072B2"))
+    ):
+        values = [pair[i] for pair in risks.values()]
+        left.barh(rows + 0.4 * i, values, 0.38, color=colour, label=way)
+    left.axvline(LIMIT, color="black", ls=":", label="limit")
+    left.set(title="risk of each way's cost", yticks=rows + 0.2, yticklabels=[*risks])
+    start = np.zeros(len(taken))
+    for i, colour in enumerate(("#D55E00", "#0072B2", "#BBBBBB")):
+        values = np.array([share[i] for share in taken.values()])
+        right.barh([*taken], values, left=start, color=colour, label=[*WAYS][i])
+        start = start + values
+    right.set(title="the way that the trained agent takes", xlim=(0, 1))
+    for axes in (left, right):
+        axes.invert_yaxis()
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--measures", nargs="+", default=[*CONSTRAINTS], choices=CONSTRAINTS
+    )
+    parser.add_argument("--steps", type=int, default=300_000, help="of each agent")
+    parser.add_argument("--episodes", type=int, default=1_000, help="to judge by")
+    parser.add_argument("--out", type=Path, default=Path("risk_measures.png"))
+    options = parser.parse_args()
+    risks, taken = judge_ways(options.measures, options.episodes), {}
+    for name in options.measures:
+        agent = train(name, options.steps)
+        found = agent.evaluate(options.episodes, tails=(0.05,))
+        taken[name] = shares(found.episodes.metrics["path"])
+        print(
+            f"{name}: {taken[name][0]:.0%} past the guard, {taken[name][1]:.0%} around; "
+            f"mean cost {found['cost/mean']:.2f}, worst 5 % {found['cost/cvar_0.05']:.2f}"
+        )
+    draw(risks, taken, options.out)
+    print(f"picture: {options.out}")
+
+
+if __name__ == "__main__":
+    main()
