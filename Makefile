@@ -22,6 +22,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --warnings
 	$(BIN)/python -m pytest -q tests/test_imports_point_left.py tests/test_equations.py
+	$(BIN)/mkdocs build --strict --quiet
 
 format: setup
 	$(BIN)/ruff check --fix .
