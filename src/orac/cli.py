@@ -16,6 +16,7 @@ from orac import config_text, presets
 from orac.cli_options import (
     add_compare_options,
     add_config_options,
+    add_cost_option,
     add_evaluation_options,
     add_report_options,
     add_training_options,
@@ -62,6 +63,9 @@ def prepare(options: argparse.Namespace) -> None:
         import jax
 
         jax.config.update("jax_platforms", "cuda,cpu" if device == "gpu" else device)
+    if getattr(options, "cost_fn", None):
+        # As with `python -m`: a module beside the person who types is found.
+        sys.path.insert(0, os.getcwd())
     keep_compiled_programs()
 
 
@@ -74,17 +78,21 @@ def make_parser() -> argparse.ArgumentParser:
 
     train = add(commands, "train", run_train, "train an agent in an environment")
     add_config_options(train)
+    add_cost_option(train)
     add_training_options(train)
     train.add_argument("--name", default="default", help="name of the run's directory")
 
     resume = add(commands, "resume", run_resume, "go on with a run that was stopped")
     resume.add_argument("run_dir", metavar="RUN", help="the run's directory")
+    resume.add_argument("--env-id", help="its environment, if in a module of your own")
+    add_cost_option(resume)
     add_training_options(resume, out=False)
 
     evaluate = add(
         commands, "evaluate", run_evaluate, "episodes of a trained policy, and its risk"
     )
     add_evaluation_options(evaluate)
+    add_cost_option(evaluate)
 
     report = add(commands, "report", run_report, "a page or tables about runs")
     add_report_options(report)
@@ -148,14 +156,16 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
         value = getattr(options, option)
         if value is not None:
             words.append(f"{field}={value}")
-    return config_text.override(base, [*words, *options.set]), base
+    config = config_text.override(base, [*words, *options.set])
+    presets.check_algorithm(config)
+    return config, base
 
 
 def run_train(options: argparse.Namespace) -> int:
     from orac.api import Agent
 
     config, _ = resolve_config(options)
-    agent = Agent(config.env.id, config)
+    agent = Agent(config.env.id, config, cost_fn=options.cost_fn)
     print(describe(agent))
     agent.learn(
         progress_bar=not options.quiet,
@@ -198,6 +208,8 @@ def run_resume(options: argparse.Namespace) -> int:
 
     agent = resume(
         options.run_dir,
+        options.env_id,
+        cost_fn=options.cost_fn,
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
@@ -216,7 +228,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if options.rule is not None:
         result, constraints, spec = evaluate_rule(options)
     else:
-        agent = load(options.run_dir)
+        agent = load(options.run_dir, options.env_id, cost_fn=options.cost_fn)
         deterministic = not options.stochastic
         result = agent.evaluate(options.episodes, deterministic, options.tails)
         constraints, spec = agent.config.constraints, agent.spec
@@ -242,7 +254,7 @@ def evaluate_rule(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     from orac import envs, rules
     from orac.api import Evaluation
 
-    env_id = options.env_id
+    env_id = options.env_id or "orac/CityLearn-v0"
     summary, episodes = rules.evaluate_rule(
         env_id, options.rule, options.episodes, tails=tuple(options.tails)
     )

@@ -34,6 +34,14 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"config fields, for --set:\n{fields}"
 
 
+def add_cost_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cost-fn",
+        metavar="MODULE:FUNCTION",
+        help="import this function of (obs, action, next_obs, info): it gives the cost",
+    )
+
+
 def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> None:
     if out:
         parser.add_argument("--out", default="runs", help="root of run directories")
@@ -55,7 +63,7 @@ def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
         "--rule", help="a rule that nobody trained instead, such as thermostat"
     )
     parser.add_argument(
-        "--env-id", default="orac/CityLearn-v0", help="environment of the --rule"
+        "--env-id", help="environment of the --rule (orac/CityLearn-v0), or of the RUN"
     )
     parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
     parser.add_argument(

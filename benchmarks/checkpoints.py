@@ -1,0 +1,109 @@
+"""What a checkpoint every 10,000 steps costs, as a share of the time spent training.
+
+    python benchmarks/checkpoints.py [maze] [safety]
+
+Ratios within one run on one machine. `maze` is the quickest loop there is (the demo: 16
+mazes, a gradient step per 16 steps), as it trains. `safety` is ORAC on
+SafetyPointGoal1 with its replay of a million transitions full: the time of a step is
+measured over some hundred of them, and a checkpoint after each 10,000 rows more.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from orac import presets
+from orac.api import Agent
+from orac.training.records import RunRecords
+
+EVERY = 10_000
+
+
+class Stopwatch:
+    """Seconds that each call of a method took."""
+
+    def __init__(self, method):
+        self.method, self.seconds = method, []
+
+    def __call__(self, *arguments):
+        started = time.perf_counter()
+        result = self.method(*arguments)
+        self.seconds.append(time.perf_counter() - started)
+        return result
+
+
+def maze(steps: int = 60_000) -> None:
+    """The demo's run, its checkpoints timed where they happen."""
+    config = presets.demo()
+    training = replace(config.training, total_steps=steps, checkpoint_every=EVERY)
+    evaluation = replace(config.evaluation, every=0, episodes=1)
+    config = replace(config, training=training, evaluation=evaluation)
+    agent = Agent(config.env.id, config)
+    advance = Stopwatch(agent.runner.advance)
+    agent.runner.advance = advance
+    watch = Stopwatch(RunRecords.save)
+    original, RunRecords.save = RunRecords.save, lambda *all: watch(*all)
+    try:
+        with tempfile.TemporaryDirectory() as out:
+            agent.learn(out=out, progress_bar=False, trackers=())
+    finally:
+        RunRecords.save = original
+    # The first stretch compiles, and those before learning starts do not learn.
+    learning = config.training.learning_starts // config.training.log_every + 1
+    step = statistics.median(advance.seconds[learning:]) / config.training.log_every
+    tell("demo in the maze", watch.seconds, step)
+
+
+def safety(rows: int = 1_000_000, steps: int = 300, saves: int = 8) -> None:
+    """A full replay of Safety-Gymnasium's transitions."""
+    config = presets.preset("orac", "orac/SafetyPointGoal1-v0")
+    training = replace(config.training, buffer_size=rows, learning_starts=0)
+    agent = Agent(config.env.id, replace(config, training=training))
+    runner = agent.runner
+    full = runner.state.replay._replace(inserted=jnp.int32(rows))
+    runner.state = runner.state._replace(replay=full)
+    runner.advance(5, 5)
+    started = time.perf_counter()
+    runner.advance(steps, steps)
+    step = (time.perf_counter() - started) / steps
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(runner.state.replay))
+    print(f"replay of {rows:,} rows, {size / 1e6:,.0f} MB; a step {step * 1e3:.1f} ms")
+    with tempfile.TemporaryDirectory() as out:
+        watch = save_again_and_again(agent, Path(out), saves)
+    first, *later = watch.seconds
+    print(f"the first checkpoint writes everything: {first:.1f} s")
+    tell("orac in SafetyPointGoal1, replay full", later, step)
+
+
+def save_again_and_again(agent: Agent, out: Path, saves: int) -> Stopwatch:
+    """A checkpoint of everything, and one after each 10,000 rows more."""
+    from orac.runs.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(out / "checkpoints")
+    watch, state = Stopwatch(checkpoints.save), agent.runner.state
+    for i in range(saves + 1):
+        inserted = state.replay.inserted + i * EVERY
+        ring = state.replay._replace(inserted=inserted)
+        watch(i * EVERY, state._replace(replay=()), ring, {})
+    return watch
+
+
+def tell(name: str, seconds: list[float], step: float) -> None:
+    save = statistics.median(seconds)
+    share = save / (EVERY * step + save)
+    print(
+        f"{name}: {EVERY:,} steps train for {EVERY * step:.1f} s, a checkpoint takes "
+        f"{save * 1e3:.0f} ms (worst of {len(seconds)}: {max(seconds) * 1e3:.0f}): "
+        f"{share:.2%}"
+    )
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ["maze", "safety"]:
+        {"maze": maze, "safety": safety}[name]()
