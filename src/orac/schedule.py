@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from orac import config_text
 from orac.config import Config
@@ -88,6 +88,7 @@ class Outcome:
     error: str = ""
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Whoever does the runs."""
 

@@ -18,6 +18,7 @@ import yaml
 from orac import config_text
 from orac.evaluation import cost_column
 from orac.report.tables import Table, to_csv, to_latex, to_markdown
+from orac.reproduce.convergence import long_path_curve
 from orac.reproduce.study import Found, Study
 from orac.results import Run, cost_names
 from orac.risk import cvar
@@ -115,8 +116,6 @@ def _curve_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
                     risk = evaluation_curve(run, column, cvar(tail))
                     columns[f"{column}/cvar_{tail:g}"] = risk
             if "path" in run.evaluations:
-                from orac.reproduce.convergence import long_path_curve
-
                 columns["long_path"] = long_path_curve(run)
             for i, step in enumerate(columns["reward"][0]):
                 row = {"case": case.case.label, "seed": run.config.seed}

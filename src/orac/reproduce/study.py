@@ -92,7 +92,20 @@ def with_settings(
             every = study.evaluate_every(config.training.total_steps)
             config = replace(config, evaluation=replace(config.evaluation, every=every))
         cases.append(replace(case, config=config_text.override(config, [*assignments])))
+    _check_apart(cases)
     return replace(study, cases=tuple(choose(cases, only)))
+
+
+def _check_apart(cases: Sequence[Case]) -> None:
+    """A setting must not undo what sets two cases apart."""
+    seen: dict[Config, Case] = {}
+    for case in cases:
+        other = seen.setdefault(case.config, case)
+        if other is not case:
+            raise ValueError(
+                f"--set makes {other.label!r} and {case.label!r} the same. Leave out the "
+                "field that the study varies."
+            )
 
 
 def choose(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
@@ -154,11 +167,6 @@ def _check_alike(case: Case, runs: Sequence[Run]) -> None:
             )
 
 
-def seeds_text(found: Found) -> str:
-    """How many seeds stand behind a row's numbers, and the paper's."""
-    return f"{len(found.evaluated)} (paper {found.case.seeds})"
-
-
 def shortcomings(everything: Sequence[Found]) -> list[str]:
     """Sentences on what a partial study lacks."""
     told = []
@@ -171,7 +179,9 @@ def shortcomings(everything: Sequence[Found]) -> list[str]:
             if not run.finished
         ]
         if found.missing:
-            parts.append(f"seeds {_ranges(found.missing)} are not begun")
+            plural = "s" if len(found.missing) > 1 else ""
+            verb = "are" if plural else "is"
+            parts.append(f"seed{plural} {_ranges(found.missing)} {verb} not begun")
         elif not found.runs:
             parts.append(f"nothing is begun (of {total:,} steps)")
         if parts:

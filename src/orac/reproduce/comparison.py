@@ -1,0 +1,84 @@
+"""Tables that set the last evaluations of our runs beside the paper's numbers.
+
+Ours are means over seeds with 95 % intervals; the paper's have the spread it prints.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orac.report.tables import Table, cell, number
+from orac.reproduce import paper
+from orac.reproduce.study import Found, shortcomings
+from orac.summaries import interval, seed_values
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of the summary, its heading, and the tail of CVaR that it needs."""
+
+    key: str
+    heading: str
+    tail: float | None = None
+
+
+REWARD = Column("reward/mean", "reward")
+COST = Column("cost/mean", "mean cost")
+SAFETY = (
+    REWARD,
+    COST,
+    Column("cost/cvar_0.5", "CVaR 0.5", 0.5),
+    Column("cost/cvar_0.25", "CVaR 0.25", 0.25),
+)
+"""The paper's columns in Safety-Gymnasium, in its order."""
+
+
+def compare(
+    title: str,
+    rows: Sequence[tuple[str, Found]],
+    columns: Sequence[Column],
+    limit: float,
+) -> Table:
+    """One row for each named case; the numbers of a row are in the order of `columns`."""
+    headings = [(column.heading, "paper") for column in columns]
+    flat = [word for pair in headings for word in pair]
+    note = (
+        f"Limit {limit:g}. Last evaluation of each seed: mean over seeds with its 95 % "
+        "interval, beside the paper's mean ± spread. One seed has no interval."
+    )
+    everything = [found for _, found in rows]
+    notes = (budget_note(everything), note, *shortcomings(everything))
+    body = tuple(_row(name, found, columns) for name, found in rows)
+    return Table(title, ("agent", *flat, "seeds", "steps"), body, notes)
+
+
+def _row(name: str, found: Found, columns: Sequence[Column]) -> tuple[str, ...]:
+    tails = sorted(column.tail for column in columns if column.tail is not None)
+    ours = seed_values(found.group, {"cost": tails}) if found.evaluated else {}
+    printed = paper.look_up(found.case.key)
+    cells = []
+    for place, column in enumerate(columns):
+        cells.append(cell(interval(ours.get(column.key))))
+        cells.append(paper.spread_text(printed[place] if printed else None))
+    seeds = f"{len(found.evaluated)} (paper {found.case.seeds})"
+    return (name, *cells, seeds, _reached(found))
+
+
+def _reached(found: Found) -> str:
+    """Steps at the last evaluations: one number, or the range of an unfinished study."""
+    steps = [float(run.evaluated_at[-1]) for run in found.evaluated]
+    if not steps:
+        return "–"
+    low, high = number(min(steps)), number(max(steps))
+    return low if low == high else f"{low} to {high}"
+
+
+def budget_note(everything: Sequence[Found]) -> str:
+    """What our runs had: steps, environments side by side, gradient steps."""
+    known = dict.fromkeys(
+        f"{training.total_steps:,} steps, {training.num_envs} environments side by side, "
+        f"{training.gradient_steps:g} gradient steps per environment step"
+        for found in everything
+        for run in found.runs
+        for training in [run.config.training]
+    )
+    return f"Our runs: {' and '.join(known) or 'none yet'}."

@@ -1,0 +1,76 @@
+"""A worker has processors of its own, and stops when nobody is left to work for."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from orac.worker import Task
+
+CLAIM = """
+import sys
+from pathlib import Path
+from orac.worker import claim_processors
+print(*claim_processors({threads}, Path({folder!r})), flush=True)
+sys.stdin.read()
+"""
+ALONE = """
+import threading, time
+from orac.worker import stop_when_alone
+threading.Thread(target=stop_when_alone, daemon=True).start()
+print("waiting", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+needs_two = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="needs two processors"
+)
+
+
+def start(code):
+    pipe = subprocess.PIPE
+    words = [sys.executable, "-c", code]
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+
+
+def claims(folder, threads):
+    process = start(CLAIM.format(threads=threads, folder=str(folder)))
+    return process, process.stdout.readline().split()
+
+
+@needs_two
+def test_two_workers_take_different_processors_and_give_them_back(tmp_path):
+    first, one = claims(tmp_path, 1)
+    second, other = claims(tmp_path, 1)
+    assert len(one) == len(other) == 1 and one != other
+    first.communicate()
+    third, again = claims(tmp_path, 1)
+    assert again == one
+    for process in (second, third):
+        process.communicate()
+
+
+def test_a_worker_that_wants_more_than_is_free_shares(tmp_path):
+    everything = len(os.sched_getaffinity(0))
+    first, mine = claims(tmp_path, everything)
+    second, shared = claims(tmp_path, 1)
+    assert len(mine) == everything and len(shared) == 1
+    for process in (first, second):
+        process.communicate()
+
+
+def test_a_worker_stops_when_whoever_started_it_is_gone():
+    process = start(ALONE)
+    assert process.stdout.readline() == "waiting\n"
+    told, _ = process.communicate(timeout=30)
+    assert told == "stopped\n"
+
+
+def test_a_task_survives_its_journey():
+    task = Task("out", "name", {"seed": 3, "agent": {"kappa": 0.5}}, 2, ("mlflow",))
+    assert Task.from_line(task.to_line()) == task
+    assert task.to_line().count("\n") == 1
