@@ -21,7 +21,7 @@ from agent_examples import (
     with_multiplier,
     with_temperature,
 )
-from orac import agents
+from orac import agents, observations, optimizers
 
 KEY = jax.random.key(3)
 
@@ -162,12 +162,12 @@ def test_running_statistics_equal_numpys():
     np.testing.assert_allclose(stats.mean, rows.mean(axis=0), rtol=1e-6)
     variance = stats.deviation / stats.seen
     np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-4, atol=1e-6)
-    scaled = agents.scale_observation(stats, jnp.asarray(rows), config.agent)
+    scaled = observations.scale(stats, jnp.asarray(rows), config.agent)
     wanted = (rows[:, :2] - rows[:, :2].mean(axis=0)) / rows[:, :2].std(axis=0)
     np.testing.assert_allclose(scaled[:, :2], wanted, atol=2e-3)
     # A feature that never changed says nothing, and a stray value of it is bounded.
     np.testing.assert_allclose(scaled[:, 2], 0.0, atol=1e-2)
-    stray = agents.scale_observation(stats, jnp.full((1, 3), 1e6), config.agent)
+    stray = observations.scale(stats, jnp.full((1, 3), 1e6), config.agent)
     assert (stray == 10).all()
 
 
@@ -177,7 +177,7 @@ def test_a_gradients_norm_is_clipped_when_asked(part):
 
     def first_moment(max_gradient_norm):
         config = small_config("sac-lag", max_gradient_norm=max_gradient_norm).agent
-        optimizer = getattr(agents.make_optimizers(config), part)
+        optimizer = getattr(optimizers.make_optimizers(config), part)
         _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
         return optax.tree.get(state, "mu")
 

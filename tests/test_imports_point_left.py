@@ -17,18 +17,19 @@ SOURCE = Path(__file__).parents[1] / "src"
 ROOMS = """
     types
     risk config config_text presets
-    networks critics exploration pivots valuation agents
+    gradients networks critics exploration pivots valuation
+    optimizers observations multipliers agents
     replay
     envs.protocol envs
     evaluation rules
-    runs compilation
+    runs kept compilation
     training saving policy
-    betting statistics certificates aggregates results summaries
+    betting statistics certificates aggregates results summaries ranking
     api
     plots video report compare
     worker schedule schedule_ray reproduce sweep
     demo doctor
-    cli_options cli_studies cli
+    cli_options cli_evaluation cli_studies cli
 """
 ORDER = ROOMS.split()
 MATHS = ORDER[: ORDER.index("envs.protocol")]

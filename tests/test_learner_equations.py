@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from orac import agents, networks, pivots, valuation
+from orac import agents, multipliers, networks, pivots, valuation
 from orac.config import AgentConfig, Constraint, MultiplierConfig, PivotConfig
 from orac.types import Transition
 from orac.valuation import Context, make_problem
@@ -109,7 +109,7 @@ def multiplier_after(risk, start=0.0, steps=1, config=CONFIG):
     multiplier = multiplier._replace(value=jnp.full(2, start))
     rows = jnp.broadcast_to(jnp.asarray(risk, jnp.float32)[:, None], (2, BATCH))
     for _ in range(steps):
-        multiplier = agents.update_multiplier(multiplier, rows, PROBLEM, config)
+        multiplier = multipliers.update(multiplier, rows, PROBLEM.limits, config)
     return np.asarray(multiplier.value)
 
 

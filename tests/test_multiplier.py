@@ -12,7 +12,7 @@ from agent_examples import (
     small_config,
     with_multiplier,
 )
-from orac import agents
+from orac import multipliers
 from orac.config import MultiplierConfig
 
 KEY = jax.random.key(3)
@@ -28,9 +28,7 @@ def multiplier_after(risks, start=0.0, steps=1, **settings):
     path = []
     for risk in jnp.broadcast_to(jnp.asarray(risks), (steps, 2)):
         rows = (risk * limits)[:, None] + spread
-        multiplier = agents.update_multiplier(
-            multiplier, rows, problem_for(config), config.agent
-        )
+        multiplier = multipliers.update(multiplier, rows, limits, config.agent)
         path.append(multiplier.value)
     return np.array(path)
 

@@ -19,42 +19,23 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, Key
 
-from orac import critics, exploration, networks, pivots, valuation
+from orac import (
+    critics,
+    exploration,
+    multipliers,
+    networks,
+    observations,
+    pivots,
+    valuation,
+)
 from orac.config import AgentConfig
+from orac.multipliers import Multiplier
+from orac.observations import ObservationStats
+from orac.optimizers import Learned, descend, learned, make_optimizers
 from orac.types import Metrics, Transition
 from orac.valuation import Context, Problem
-
-
-class Learned(NamedTuple):
-    """Parameters and the state of the optimiser that moves them."""
-
-    params: Any
-    opt_state: optax.OptState
-
-
-def learned(params: Any, optimizer: optax.GradientTransformation) -> Learned:
-    """Parameters with a fresh optimiser."""
-    return Learned(params, optimizer.init(params))
-
-
-class Multiplier(NamedTuple):
-    """The Lagrange multipliers, and what Adam or the PID controller remembers."""
-
-    value: Float[Array, " constraint"]
-    opt_state: optax.OptState
-    integral: Float[Array, " constraint"]
-    previous_error: Float[Array, " constraint"]
-
-
-class ObservationStats(NamedTuple):
-    """Running mean and summed squared deviation of every observation seen."""
-
-    seen: Float[Array, ""]
-    mean: Float[Array, " observation"]
-    deviation: Float[Array, " observation"]
 
 
 class AgentState(NamedTuple):
@@ -72,37 +53,6 @@ class AgentState(NamedTuple):
     gradient_steps: Int[Array, ""]
 
 
-class Optimizers(NamedTuple):
-    actor: optax.GradientTransformation
-    reward_critics: optax.GradientTransformation
-    cost_critics: optax.GradientTransformation
-    temperature: optax.GradientTransformation
-    multiplier: optax.GradientTransformation
-    pivot: optax.GradientTransformation
-
-
-def make_optimizers(config: AgentConfig) -> Optimizers:
-    """Adam everywhere; networks may have their gradient's norm clipped first."""
-
-    def network_adam(learning_rate: float) -> optax.GradientTransformation:
-        if config.max_gradient_norm is None:
-            return optax.adam(learning_rate)
-        clip = optax.clip_by_global_norm(config.max_gradient_norm)
-        return optax.chain(clip, optax.adam(learning_rate))
-
-    return Optimizers(
-        actor=network_adam(config.actor_learning_rate),
-        reward_critics=network_adam(config.reward_critic_learning_rate),
-        cost_critics=network_adam(config.cost_critic_learning_rate),
-        temperature=optax.adam(config.temperature_learning_rate),
-        multiplier=optax.adam(config.multiplier.learning_rate),
-        pivot=optax.chain(
-            optax.clip_by_global_norm(config.pivot.max_gradient),
-            optax.adam(config.pivot.learning_rate),
-        ),
-    )
-
-
 def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentState:
     """Fresh networks; targets start as copies of the critics they follow."""
     actor_key, reward_key, cost_key = jax.random.split(key, 3)
@@ -117,8 +67,6 @@ def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentSta
     )
     reward = valuation.init_reward_critics(reward_key, problem, config)
     cost = valuation.init_cost_critics(cost_key, problem, config)
-    multiplier = jnp.full(count, config.multiplier.initial, jnp.float32)
-    size = problem.observation_size
     return AgentState(
         actor=learned(actor, optimizers.actor),
         reward_critics=learned(reward, optimizers.reward_critics),
@@ -128,16 +76,9 @@ def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentSta
         log_temperature=learned(
             jnp.log(jnp.float32(config.initial_temperature)), optimizers.temperature
         ),
-        multiplier=Multiplier(
-            multiplier,
-            optimizers.multiplier.init(multiplier),
-            integral=jnp.copy(multiplier),
-            previous_error=jnp.zeros(count),
-        ),
+        multiplier=multipliers.init(count, config),
         pivot=learned(jnp.zeros(count), optimizers.pivot),
-        observation_stats=ObservationStats(
-            jnp.float32(0), jnp.zeros(size), jnp.zeros(size)
-        ),
+        observation_stats=observations.init(problem.observation_size),
         gradient_steps=jnp.int32(0),
     )
 
@@ -145,30 +86,9 @@ def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentSta
 def observe(
     state: AgentState, observation: Float[Array, "batch observation"]
 ) -> AgentState:
-    """Take observations into the running statistics (Chan's pairwise update)."""
-    stats = state.observation_stats
-    new = observation.shape[0]
-    count = stats.seen + new
-    step = observation.mean(axis=0) - stats.mean
-    deviation = jnp.square(observation - observation.mean(axis=0)).sum(axis=0)
-    merged = ObservationStats(
-        count,
-        stats.mean + step * new / count,
-        stats.deviation + deviation + step**2 * stats.seen * new / count,
-    )
-    return state._replace(observation_stats=merged)
-
-
-def scale_observation(
-    stats: ObservationStats, observation: Array, config: AgentConfig
-) -> Array:
-    """Observations as the networks see them."""
-    if not config.normalize_observations:
-        return observation
-    variance = stats.deviation / jnp.maximum(stats.seen, 1)
-    # Numerics: a constant feature has no spread; it is left at 0, not blown up.
-    scaled = (observation - stats.mean) * jax.lax.rsqrt(variance + 1e-6)
-    return jnp.clip(scaled, -10, 10)
+    """Take observations into the running statistics."""
+    stats = observations.observe(state.observation_stats, observation)
+    return state._replace(observation_stats=stats)
 
 
 def act(
@@ -186,7 +106,7 @@ def act(
     would be the actor too, but XLA fuses that program otherwise, and the last bits of an
     action would depend on whether its agent could have shifted it.
     """
-    observation = scale_observation(state.observation_stats, observation, config)
+    observation = observations.scale(state.observation_stats, observation, config)
     inputs = valuation.condition(observation, context, config)
 
     def plain() -> Array:
@@ -228,7 +148,7 @@ def evaluation_policy(
     config: AgentConfig,
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
     """Mean and deviation of the actor, never shifted; in the dual form at the mean pivot."""
-    observation = scale_observation(state.observation_stats, observation, config)
+    observation = observations.scale(state.observation_stats, observation, config)
     pivot = pivots.mean_pivot(state.pivot.params)
     context = Context.start(observation.shape[0], pivot)
     inputs = valuation.condition(observation, context, config)
@@ -285,7 +205,7 @@ def update(
         config,
     )
     log_temperature = update_temperature(state, log_prob, problem, config)
-    multiplier = update_multiplier(state.multiplier, risk, problem, config)
+    multiplier = multipliers.update(state.multiplier, risk, problem.limits, config)
     gradient_steps = state.gradient_steps + 1
     target_reward, target_cost = update_targets(
         gradient_steps,
@@ -327,7 +247,7 @@ def prepare(
     stats = state.observation_stats
     context = Context(pivot, batch.accumulated_cost, batch.accumulated_discount)
     inputs, next_inputs = (
-        valuation.condition(scale_observation(stats, o, config), context, config)
+        valuation.condition(observations.scale(stats, o, config), context, config)
         for o in (batch.observation, batch.next_observation)
     )
     batch = batch._replace(reward=batch.reward * config.reward_scale)
@@ -413,14 +333,6 @@ def update_critics(
     )
 
 
-def descend(
-    optimizer: optax.GradientTransformation, learned: Learned, gradient: Any
-) -> Learned:
-    """One step of an optimiser."""
-    updates, opt_state = optimizer.update(gradient, learned.opt_state, learned.params)
-    return Learned(optax.apply_updates(learned.params, updates), opt_state)
-
-
 def update_actor(
     key: Key[Array, ""],
     state: AgentState,
@@ -433,7 +345,7 @@ def update_actor(
     """One step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
 
     With the pivot among the inputs it is (35); with the mean as the risk measure it is
-    (2), whose other half is `update_multiplier`.
+    (2), whose other half is `multipliers.update`.
     Returns the log-probabilities and the risks too, which the temperature and the
     multipliers are taught with: at the policy's actions, since those in the replay
     would leak exploration into them.
@@ -486,36 +398,6 @@ def update_temperature(
 
     gradient = jax.grad(loss)(state.log_temperature.params)
     return descend(make_optimizers(config).temperature, state.log_temperature, gradient)
-
-
-def update_multiplier(
-    multiplier: Multiplier,
-    risk: Float[Array, "constraint batch"],
-    problem: Problem,
-    config: AgentConfig,
-) -> Multiplier:
-    """Raise each multiplier while its mean risk is above the limit; at least 0. Eq. (2).
-
-    Gradient of multiplier * (limit - mean risk). Projected rather than squashed: the
-    paper starts at 0, which neither softplus nor exp can represent.
-    """
-    violation = risk.mean(axis=1) - problem.limits
-    cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
-    if config.multiplier.pid:
-        proportional, integral_gain, derivative = config.multiplier.pid_gains
-        # A limit of 0 has no scale of its own.
-        error = violation / jnp.where(problem.limits > 0, problem.limits, 1.0)
-        integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
-        rise = jnp.maximum(error - multiplier.previous_error, 0)
-        value = proportional * error + integral + derivative * rise
-        return Multiplier(
-            jnp.clip(value, 0, cap), multiplier.opt_state, integral, error
-        )
-    updates, opt_state = make_optimizers(config).multiplier.update(
-        -violation, multiplier.opt_state
-    )
-    value = jnp.clip(multiplier.value + jnp.asarray(updates), 0, cap)
-    return Multiplier(value, opt_state, multiplier.integral, multiplier.previous_error)
 
 
 def update_targets(

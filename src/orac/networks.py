@@ -6,11 +6,13 @@ the same ensemble as one vmapped module measured slower (benchmarks/ensembles.py
 that is why no module library is used. Nothing here knows what the outputs mean.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+
+from orac.gradients import EPSILON, across, normalized_head
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
@@ -65,24 +67,6 @@ def init_mlp(
     )
 
 
-def across(vector: Float[Array, " output"], shape: tuple[int, ...]) -> Array:
-    """`vector` repeated over rows, with a gradient that is a product.
-
-    XLA's CPU backend sums a gradient over thousands of rows slowly; as a product with
-    ones the same sum is quick, and an update of the maze's agent takes a quarter less.
-    """
-    return _repeat(vector, shape)
-
-
-def _sum_rows(shape: tuple[int, ...], _: None, gradient: Array) -> tuple[Array]:
-    flat = gradient.reshape(-1, shape[-1])
-    return (jnp.ones(flat.shape[0], flat.dtype) @ flat,)
-
-
-_repeat: Any = jax.custom_vjp(jnp.broadcast_to, nondiff_argnums=(1,))
-_repeat.defvjp(lambda vector, shape: (jnp.broadcast_to(vector, shape), None), _sum_rows)
-
-
 def centred(layer: Layer) -> tuple[Array, Array]:
     """Weight and bias whose outputs have zero mean where a layer norm follows.
 
@@ -100,7 +84,7 @@ def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
     if layer.scale is None or layer.offset is None:
         return rows
     variance = jnp.square(rows).mean(axis=-1, keepdims=True)
-    unit = rows * jax.lax.rsqrt(variance + 1e-5)
+    unit = rows * jax.lax.rsqrt(variance + EPSILON)
     return unit * across(layer.scale, rows.shape) + across(layer.offset, rows.shape)
 
 
@@ -207,16 +191,20 @@ def apply_implicit(
     features = jax.nn.relu(apply_mlp(member.features, rows))
     embedded = embed_levels(member.embedding, levels)
     merged = merge(member.merge, features, embedded)
-    hidden = jax.nn.relu(normalize(member.merge, merged))
-    flat = hidden.reshape(-1, hidden.shape[-1]) @ member.output.weight
-    return flat.reshape(hidden.shape[:2]) + member.output.bias
+    scale, offset = member.merge.scale, member.merge.offset
+    weight = member.output.weight[:, 0]
+    if scale is None or offset is None:
+        values = jax.nn.relu(merged) @ weight
+    else:
+        values = normalized_head(merged, scale, offset, weight)
+    return values.reshape(rows.shape[0], -1) + member.output.bias
 
 
 def merge(
     layer: Layer,
     features: Float[Array, "batch feature"],
     embedded: Float[Array, "*batch quantile feature"],
-) -> Float[Array, "batch quantile output"]:
+) -> Float[Array, "batch*quantile output"]:
     """linear(features * embedded) for each row and level, as one 2-D product.
 
     With shared levels the embedding may scale the weights instead of the features:
@@ -229,7 +217,8 @@ def merge(
         product = features @ scaled.reshape(width, -1)
     else:
         product = (features[:, None] * embedded).reshape(-1, width) @ weight
-    product = product.reshape(batch, quantiles, -1)
+    # Numerics: the barrier keeps the change of shape out of the element-wise loops.
+    product = jax.lax.optimization_barrier(product.reshape(batch * quantiles, -1))
     return product + across(bias, product.shape)
 
 
