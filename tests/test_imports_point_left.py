@@ -29,7 +29,7 @@ ROOMS = """
     plots video report compare
     worker schedule schedule_ray reproduce sweep
     demo doctor
-    cli_options cli_evaluation cli_studies cli
+    cli_options cli_evaluation cli_studies cli __main__
 """
 ORDER = ROOMS.split()
 MATHS = ORDER[: ORDER.index("envs.protocol")]

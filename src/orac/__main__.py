@@ -1,0 +1,7 @@
+"""`python -m orac` is `orac`."""
+
+import sys
+
+from orac.cli import main
+
+sys.exit(main())
