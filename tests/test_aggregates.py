@@ -131,3 +131,9 @@ def test_tasks_must_match():
 def test_failed_runs_are_refused():
     with pytest.raises(ValueError, match=r"in runs 0, 2 \(counted from 0\)"):
         aggregates.interquartile_mean([np.nan, 1.0, np.inf])
+
+
+def test_an_interquartile_mean_of_equal_runs_has_no_interval():
+    found = aggregates.interquartile_mean([4.0] * 6)
+    assert (found.estimate, found.low, found.high) == (4.0, None, None)
+    assert "all runs equal" in found.method

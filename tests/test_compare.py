@@ -47,8 +47,11 @@ def test_the_two_sides_mirror_each_other(pair):
     back = differences(Pair(pair.theirs, pair.ours))
     for one, other in zip(there, back, strict=True):
         assert one.difference.estimate == -other.difference.estimate
-        assert one.difference.low == pytest.approx(-other.difference.high)
-        assert one.improvement.estimate == pytest.approx(1 - other.improvement.estimate)
+        if one.difference.low is not None:
+            assert one.difference.low == pytest.approx(-other.difference.high)
+        if one.improvement and other.improvement:
+            mirrored = 1 - other.improvement.estimate
+            assert one.improvement.estimate == pytest.approx(mirrored)
 
 
 def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
@@ -68,7 +71,7 @@ def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     assert "| last evaluation" in capsys.readouterr().out
 
 
-def test_equal_runs_are_the_same_and_one_seed_is_never_clear(tmp_path):
+def test_neither_equal_seeds_nor_one_seed_are_ever_clear(tmp_path):
     for name, skill in (("a", 1.0), ("b", 0.3)):
         write_run(tmp_path / name, make_config(), skill=skill)
     (table,) = compare(tmp_path / "a", tmp_path / "b")
@@ -78,7 +81,10 @@ def test_equal_runs_are_the_same_and_one_seed_is_never_clear(tmp_path):
             write_run(tmp_path / name, make_config(seed=seed))
     (table,) = compare(tmp_path / "c", tmp_path / "d")
     verdicts = {row[0]: row[-1] for row in table.rows}
-    assert verdicts["reward"] == "unclear" and verdicts["worst cost"] == "same"
+    assert (
+        verdicts["reward"] == "unclear"
+        and verdicts["worst cost"] == "all seeds equal: unclear"
+    )
 
 
 def test_several_agents_are_paired_by_name_and_others_are_told(tmp_path):
@@ -108,3 +114,10 @@ def test_nothing_in_common_is_an_error_that_lists_both_sides(tmp_path):
 def test_a_run_cannot_be_compared_with_itself(root):
     with pytest.raises(ValueError, match=r"both hold .*seed-000 and 4 more"):
         compare(root / "orac", root)
+
+
+def test_runs_without_evaluations_are_an_error_that_says_what_to_do(root, tmp_path):
+    path = write_run(tmp_path, make_config(), until=1000)
+    with pytest.raises(ValueError, match=r"B must have runs with evaluations") as told:
+        compare(root / "orac", tmp_path)
+    assert f"orac evaluate {path} --out DIR" in str(told.value)

@@ -41,9 +41,48 @@ def test_an_interval_prints_its_level_and_number_of_runs():
     assert str(interval) == "2 [1.25, 2.75] (95 %, n = 5)"
 
 
-def test_equal_runs_have_an_interval_without_width():
-    interval = statistics.mean_interval([4.0] * 6)
-    assert interval.low == interval.high == 4.0
+@pytest.mark.parametrize("value", [4.0, 0.1, 0.0, -1e6 / 3])
+def test_equal_runs_have_no_interval_and_say_so(value):
+    interval = statistics.mean_interval([value] * 6)
+    assert (interval.low, interval.high, interval.n) == (None, None, 6)
+    assert interval.method == statistics.ALL_EQUAL
+    assert "(n = 6: all runs equal, which gives no interval)" in str(interval)
+    band = statistics.mean_band(np.array([[1.0, value], [2.0, value]]))
+    assert np.isfinite(band.low[0]) and np.isnan(band.low[1]) and np.isnan(band.high[1])
+
+
+def test_the_method_is_widened_only_where_it_is():
+    for runs, method in (
+        (3, "Student t"),
+        (4, "Student t, widened by skew"),
+        (200, "Student t, widened by skew"),
+        (201, "Student t"),
+    ):
+        values = np.arange(float(runs))
+        assert statistics.mean_interval(values).method == method
+        other = statistics.difference_interval(values, [1.0, 2.0]).method
+        assert other == method.replace("Student", "Welch")
+
+
+def test_a_share_stays_in_its_bounds():
+    shares = [0.9, 1.0, 1.0]
+    assert statistics.mean_interval(shares).high > 1
+    inside = statistics.mean_interval(shares, bounds=(0.0, 1.0))
+    assert inside.high == 1 and inside.low == statistics.mean_interval(shares).low
+    difference = statistics.difference_interval(
+        [0.0, 1.0], [1.0, 0.0], bounds=(0.0, 1.0)
+    )
+    assert (difference.low, difference.high) == (-1, 1)
+
+
+@pytest.mark.parametrize("runs", [5, 10])
+def test_shares_of_episodes_are_covered_in_their_bounds(runs):
+    # Seeds differ (beta with mean 0.2), and each is evaluated on 100 episodes.
+    random = np.random.default_rng(runs)
+    rates = random.binomial(100, random.beta(4, 16, (runs, 2000))) / 100
+    band = statistics.mean_band(rates, bounds=(0.0, 1.0))
+    assert band.low.min() >= 0 and band.high.max() <= 1
+    assert np.mean((band.low <= 0.2) & (band.high >= 0.2)) >= 0.93
 
 
 def test_symmetric_runs_have_a_symmetric_interval():
@@ -138,9 +177,12 @@ def test_difference_covers_at_least_93_percent_of_unequal_skewed_runs(runs):
     assert hits / 1000 >= 0.93
 
 
-def test_difference_of_equal_runs_is_exact():
+def test_difference_of_equal_runs_has_no_interval():
     interval = statistics.difference_interval([2.0, 2.0], [1.0, 1.0, 1.0])
-    assert (interval.low, interval.high) == (1.0, 1.0)
+    assert (interval.estimate, interval.low, interval.high) == (1.0, None, None)
+    assert interval.method == statistics.ALL_EQUAL
+    # One side that spreads is enough.
+    assert statistics.difference_interval([2.0, 3.0], [1.0, 1.0]).low is not None
 
 
 def test_difference_with_one_run_on_a_side_has_no_interval():
@@ -182,6 +224,7 @@ def test_share_covers_at_least_its_level_for_every_true_share():
         ),
         (lambda: statistics.share_interval(3, 2), "got 3 of 2"),
         (lambda: statistics.share_interval(0, 0), "n of at least 1"),
+        (lambda: statistics.share_interval(1.5, 3), "whole numbers"),
     ],
 )
 def test_what_has_no_answer_is_refused_with_the_reason(call, text):

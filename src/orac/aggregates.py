@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac.statistics import (
+    ALL_EQUAL,
     ONE_RUN,
     Band,
     Interval,
@@ -57,6 +58,8 @@ def interquartile_mean(scores: ArrayLike, level: float = 0.95) -> Interval:
     low, high = np.quantile(drawn, special.ndtr([-reach, reach]))
     half = reach * drawn.std()
     low, high = min(low, estimate - half), max(high, estimate + half)
+    if high - low <= 1e-12 * abs(estimate):
+        return Interval(estimate, None, None, level, ALL_EQUAL, n)
     method = "stratified bootstrap, expanded"
     return Interval(estimate, float(low), float(high), level, method, n)
 

@@ -140,7 +140,7 @@ def certify_violations(
     return Certificate(quantity, violations / n, upper, tail, level, n, needed)
 
 
-def share_upper_bound(successes: int, n: int, level: float = 0.95) -> float:
+def share_upper_bound(successes: float, n: int, level: float = 0.95) -> float:
     """One-sided upper bound of a share by Clopper and Pearson (1934)."""
     check_level(level)
     check_share(successes, n)

@@ -5,7 +5,6 @@ config field and its sentence. Errors that a person can mend are one line, not a
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -217,53 +216,9 @@ def run_resume(options: argparse.Namespace) -> int:
 
 
 def run_evaluate(options: argparse.Namespace) -> int:
-    from orac.api import certify, load
+    from orac.cli_evaluation import run
 
-    if (options.run_dir is None) == (options.rule is None):
-        raise ValueError(
-            "evaluate needs a RUN or a --rule, one of the two; "
-            f"got RUN {options.run_dir} and --rule {options.rule}."
-        )
-    agent = None
-    if options.rule is not None:
-        result, constraints, spec = evaluate_rule(options)
-    else:
-        agent = load(options.run_dir, options.env_id, cost_fn=options.cost_fn)
-        deterministic = not options.stochastic
-        result = agent.evaluate(options.episodes, deterministic, options.tails)
-        constraints, spec = agent.config.constraints, agent.spec
-    sentences = []
-    if options.certify:
-        proofs = certify(result.episodes, constraints, spec, options.confidence)
-        sentences = [proof.sentence() for proof in proofs]
-    if options.json:
-        print(json.dumps({**result.summary, "certificates": sentences}, indent=2))
-    else:
-        print("\n".join([str(result), *sentences]))
-    if options.video is not None:
-        from orac.video import record
-
-        if agent is None:
-            raise ValueError("--video films a trained agent; a rule has none.")
-        print(f"Film: {record(agent, options.video)}")
-    return 0
-
-
-def evaluate_rule(options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """A rule's evaluation, with the paper's constraints in its environment."""
-    from orac import envs, rules
-    from orac.api import Evaluation
-
-    env_id = options.env_id or "orac/CityLearn-v0"
-    summary, episodes = rules.evaluate_rule(
-        env_id, options.rule, options.episodes, tails=tuple(options.tails)
-    )
-    constraints = presets.preset("orac", env_id).constraints
-    return (
-        Evaluation(summary, episodes),
-        constraints,
-        envs.make(env_id).spec,
-    )
+    return run(options)
 
 
 def run_report(options: argparse.Namespace) -> int:

@@ -65,7 +65,26 @@ def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env-id", help="environment of the --rule (orac/CityLearn-v0), or of the RUN"
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="config of the --rule, such as env.params.buildings=[1,2,3]; may be repeated",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="evaluate the --rule once for each (0)",
+    )
     parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="keep the episodes below here, as runs that report and compare read",
+    )
     parser.add_argument(
         "--tails", type=float, nargs="+", default=[], help="more tails to show"
     )

@@ -15,7 +15,14 @@ from orac.report.contents import config_table
 from orac.report.tables import Table, cell
 from orac.results import Group, Results, read_results
 from orac.statistics import Interval, difference_interval
-from orac.summaries import Measure, common_tails, interval, measures, seed_values
+from orac.summaries import (
+    Measure,
+    common_tails,
+    interval,
+    measures,
+    own_measures,
+    seed_values,
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,8 @@ class Difference:
     ours: Interval
     theirs: Interval
     difference: Interval
-    improvement: Interval
-    """P(a run of ours is better than one of theirs)."""
+    improvement: Interval | None
+    """P(a run of ours is better than one of theirs); None where nothing is better."""
 
 
 def compare(
@@ -44,6 +51,7 @@ def compare(
     """Tables that set the runs below `ours` against those below `theirs`."""
     sides = read_results([ours]), read_results([theirs])
     _check_apart(*sides)
+    _check_evaluated(*sides)
     pairs, notes = match(*sides)
     notes = [*sides[0].notes, *sides[1].notes, *notes]
     tables = []
@@ -71,6 +79,17 @@ def _check_apart(ours: Results, theirs: Results) -> None:
             f"{f' and {len(shared) - 1} more' if len(shared) > 1 else ''}. "
             "Name two directories neither of which lies in the other."
         )
+
+
+def _check_evaluated(ours: Results, theirs: Results) -> None:
+    for name, side in (("A", ours), ("B", theirs)):
+        if not any(group.evaluated for group in side.groups):
+            first = side.groups[0].runs[0].path
+            raise ValueError(
+                f"{name} must have runs with evaluations, and none has any, such as "
+                f"{first}. Let it train to its first evaluation (evaluation.every), or "
+                f"evaluate it: orac evaluate {first} --out DIR"
+            )
 
 
 def match(ours: Results, theirs: Results) -> tuple[list[Pair], list[str]]:
@@ -114,9 +133,9 @@ def differences(pair: Pair, level: float = 0.95) -> list[Difference]:
     tails = common_tails(groups)
     ours, theirs = (seed_values(group, tails) for group in groups)
     found = []
-    for measure in measures(groups):
+    for measure in [*measures(groups), *own_measures([ours, theirs])]:
         known = ours.get(measure.key), theirs.get(measure.key)
-        sides = [interval(values, level) for values in known]
+        sides = [interval(values, level, measure.key) for values in known]
         if known[0] is None or known[1] is None or not (sides[0] and sides[1]):
             continue
         found.append(
@@ -124,7 +143,7 @@ def differences(pair: Pair, level: float = 0.95) -> list[Difference]:
                 measure,
                 sides[0],
                 sides[1],
-                difference_interval(known[0], known[1], level),
+                difference_interval(known[0], known[1], level, measure.bounds),
                 _improvement(known[0], known[1], measure.higher_is_better, level),
             )
         )
@@ -132,8 +151,10 @@ def differences(pair: Pair, level: float = 0.95) -> list[Difference]:
 
 
 def _improvement(
-    ours: np.ndarray, theirs: np.ndarray, higher_is_better: bool, level: float
-) -> Interval:
+    ours: np.ndarray, theirs: np.ndarray, higher_is_better: bool | None, level: float
+) -> Interval | None:
+    if higher_is_better is None:
+        return None
     sign = 1 if higher_is_better else -1
     return probability_of_improvement(sign * ours, sign * theirs, level)
 
@@ -173,8 +194,11 @@ def _signed(difference: Interval) -> str:
 def _verdict(found: Difference) -> str:
     low, high = found.difference.low, found.difference.high
     if low is None or high is None:
-        return "one seed: unclear"
+        why = "one seed" if found.difference.n == 1 else "all seeds equal"
+        return f"{why}: unclear"
     if low <= 0 <= high:
-        return "unclear" if high > low else "same"
+        return "unclear"
+    if found.measure.higher_is_better is None:
+        return "A higher" if low > 0 else "A lower"
     better = (low > 0) == found.measure.higher_is_better
     return "A better" if better else "B better"

@@ -20,6 +20,9 @@ from orac.config import Constraint
 from orac.envs.host import HostEnv
 from orac.envs.protocol import Environment, reset_batch
 
+KINDS = {"path": {"long": 1, "guarded": -1, "none": 0}}
+"""Metrics that name a kind of episode: the shares of the kinds are summarised."""
+
 Policy = Callable[[Any, Array, Array], Array]
 """(parameters, key, observations) to actions in the environment's own box."""
 
@@ -199,7 +202,13 @@ def summarise(
                 (~(costs <= constraint.limit)).mean()
             )
     for name, values in episodes.metrics.items():
-        summary[f"env/{name}"] = float(np.nanmean(values))
+        kinds = KINDS.get(name, {})
+        if kinds and np.isin(values, [*kinds.values()]).all():
+            for word, kind in kinds.items():
+                summary[f"env/{name}_{word}"] = float((values == kind).mean())
+            continue
+        known = values[~np.isnan(values)]
+        summary[f"env/{name}"] = float(known.mean()) if len(known) else math.nan
     return summary
 
 

@@ -16,11 +16,12 @@ from orac.results import Group, Results, Run
 from orac.risk import cvar
 from orac.runs.directory import safe_name
 from orac.summaries import (
-    average,
     common_tails,
     cost_bins,
     cvar_curve,
     evaluation_curve,
+    group_curve,
+    last_step,
     limits,
     metric_curve,
     pooled_costs,
@@ -178,7 +179,7 @@ def _draw_panels(
             axes.set_visible(False)
         for axes, (heading, read, marks) in zip(grid.flat, panels, strict=False):
             for number, group in enumerate(groups):
-                _draw_curve(axes, group, read, number)
+                _draw_curve(axes, group, read, number, last_step(groups))
             for mark in marks:
                 label = f"limit {mark:.4g}"
                 axes.axhline(mark, color=INK, ls=(0, (1, 1.5)), lw=1.3, label=label)
@@ -190,11 +191,13 @@ def _draw_panels(
     return figure
 
 
-def _draw_curve(axes: Any, group: Group, read: ReadCurve, number: int) -> None:
+def _draw_curve(
+    axes: Any, group: Group, read: ReadCurve, number: int, end: float
+) -> None:
     curves = [curve for run in group.runs if len((curve := read(run))[0])]
     if not curves:
         return
-    curve, colour = average(curves), COLOURS[number % len(COLOURS)]
+    curve, colour = group_curve(group, curves, end), COLOURS[number % len(COLOURS)]
     label = f"{group.label}, {_count(len(curves))}"
     style = DASHES[number % len(DASHES)]
     axes.plot(curve.steps, curve.mean, style, color=colour, label=label)

@@ -35,15 +35,28 @@ class Run:
     evaluations: Columns
 
     @property
+    def rule(self) -> str | None:
+        """Name of the rule whose evaluation this is; None for what was trained."""
+        return (self.meta.get("evaluated") or {}).get("rule")
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is an evaluation alone, kept by `kept.keep`."""
+        return "evaluated" in self.meta
+
+    @property
     def steps(self) -> int:
-        """How far it has come."""
+        """How far it has come; a rule has come no way."""
+        if self.kept:
+            return int(self.meta["evaluated"].get("env_steps", 0))
         rows = self.metrics.get("env_steps", np.empty(0))
         return int(rows[-1]) if len(rows) else 0
 
     @property
     def finished(self) -> bool:
         """Whether the run reached its last step."""
-        return self.steps >= self.config.training.total_steps
+        total = self.config.training.total_steps
+        return self.rule is not None or self.steps >= total
 
     @property
     def evaluated_at(self) -> np.ndarray:
@@ -68,6 +81,11 @@ class Group:
     def env_id(self) -> str:
         """The environment they ran in."""
         return self.config.env.id
+
+    @property
+    def is_rule(self) -> bool:
+        """Nobody trained it: its seeds are draws of episodes, and its steps mean nothing."""
+        return self.runs[0].rule is not None
 
     @property
     def evaluated(self) -> tuple[Run, ...]:
@@ -163,7 +181,7 @@ def group_runs(runs: Sequence[Run]) -> Results:
     notes = []
     for run in runs:
         plain = config_text.to_dict(run.config) | {"seed": 0}
-        seeds = sets.setdefault(repr(plain), {})
+        seeds = sets.setdefault(repr((run.rule, plain)), {})
         kept = seeds.setdefault(run.config.seed, run)
         if kept is not run:
             kept, left = (run, kept) if run.steps > kept.steps else (kept, run)
@@ -173,11 +191,43 @@ def group_runs(runs: Sequence[Run]) -> Results:
                 "the same sample twice, counted once."
             )
     members = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in sets.values()]
+    # Rules come last: they are what the others are held against.
+    members.sort(key=lambda seeds: seeds[0].rule is not None)
     labels = _labels(members)
     groups = tuple(map(Group, labels, members))
     for run in (run for group in groups for run in group.runs):
         notes += _shortcomings(run)
+    found = Results(groups, ())
+    for env_id, together in found.worlds().items():
+        notes += _unlike(env_id, together)
     return Results(groups, tuple(notes))
+
+
+def _unlike(env_id: str, groups: Sequence[Group]) -> list[str]:
+    """What makes numbers of one environment hard to compare."""
+    told = []
+    fields = differing_fields([group.config for group in groups])
+    worlds = [name for name in fields if name.startswith("env.")]
+    if worlds:
+        told.append(
+            f"The groups in {env_id} differ in {', '.join(worlds)}: their numbers are not "
+            "of the same task."
+        )
+    counts = {
+        int((run.evaluations["env_steps"] == run.evaluated_at[-1]).sum())
+        for group in groups
+        for run in group.evaluated
+    }
+    if len(counts) > 1:
+        told.append(
+            f"The last evaluations in {env_id} have {min(counts):,} to {max(counts):,} "
+            "episodes: CVaR and worst cost come out lower where there are fewer."
+        )
+    if any(group.is_rule for group in groups):
+        told.append(
+            f"The rules in {env_id} were not trained: their seeds are draws of episodes."
+        )
+    return told
 
 
 def _shortcomings(run: Run) -> list[str]:
@@ -200,14 +250,15 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
         alike = [
             other[0].config
             for other in members
-            if (other[0].config.env.id, other[0].config.algo)
-            == (first.env.id, first.algo)
+            if (other[0].config.env.id, other[0].config.algo, other[0].rule)
+            == (first.env.id, first.algo, runs[0].rule)
         ]
         flat = config_text.flatten(config_text.to_dict(first))
         fields = [name for name in differing_fields(alike) if name != "seed"]
         words = [f"{name.split('.')[-1]}={flat.get(name)}" for name in fields]
         if len(words) > _LONGEST_LABEL:
             words = [runs[0].path.resolve().parent.name]
+        words = ["rule", *words] if runs[0].rule else words
         labels.append(f"{first.algo} ({', '.join(words)})" if words else first.algo)
     worlds = [runs[0].config.env.id for runs in members]
     named = list(zip(worlds, labels, strict=True))

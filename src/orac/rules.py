@@ -5,13 +5,15 @@ sees, nothing more.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from orac import envs, presets
-from orac.config import unknown_name
+from orac import config_text, envs, presets
+from orac.config import Config, check_choice, unknown_name
+from orac.envs.protocol import EnvSpec
 from orac.evaluation import Episodes, roll_out, summarise
 
 RULES: dict[str, dict[str, str]] = {
@@ -38,20 +40,28 @@ def make_rule(env_id: str, name: str, env: Any) -> Callable[[Any], Any]:
     return getattr(importlib.import_module(module), maker)(env)
 
 
-def evaluate_rule(
-    env_id: str,
-    name: str,
-    episodes: int,
-    seed: int = 0,
-    tails: tuple[float, ...] = (),
-    params: dict[str, Any] | None = None,
-) -> tuple[dict[str, float], Episodes]:
-    """Whole episodes of a rule, and its numbers under the paper's constraint there."""
+def rule_config(
+    env_id: str, name: str, seed: int = 0, assignments: Sequence[str] = ()
+) -> Config:
+    """The paper's config in that environment, under the rule's name.
+
+    What it says about environment, constraints and seed holds for a rule too; what it
+    says about learning does not. `assignments` are words such as `constraints.0.tail=0.1`.
+    """
     if env_id not in RULES:
         raise unknown_name("an environment that has rules", env_id, RULES)
-    env = envs.make(env_id, **(params or {}))
-    rule = make_rule(env_id, name, env)
-    key = jax.random.key(seed)
+    check_choice(f"a rule for {env_id}", name, RULES[env_id])
+    config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
+    return config_text.override(config, list(assignments))
+
+
+def evaluate_rule(
+    config: Config, episodes: int, tails: Sequence[float] = ()
+) -> tuple[dict[str, float], Episodes, EnvSpec]:
+    """Whole episodes of a rule under a `rule_config`, and its numbers."""
+    env = envs.make(config.env.id, **dict(config.env.params))
+    rule = make_rule(config.env.id, config.algo, env)
+    key = jax.random.key(config.seed)
     rolled = roll_out(key, None, env, lambda _, __, observed: rule(observed), episodes)
-    constraints = presets.preset("orac", env_id).constraints
-    return summarise(rolled, constraints, env.spec.cost_names, tails), rolled
+    summary = summarise(rolled, config.constraints, env.spec.cost_names, tails)
+    return summary, rolled, env.spec

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 ONE_RUN = "one run gives no interval"
+ALL_EQUAL = "all runs equal, which gives no interval"
 _RESAMPLES = 5_000
 _WIDEST = 1.5
 """Most that skew may widen one side of Student's interval; see `mean_band`."""
@@ -60,29 +61,48 @@ def check_level(level: float) -> None:
         )
 
 
-def check_share(successes: int, n: int) -> None:
+def check_share(successes: float, n: float) -> None:
     """Refuse a share that cannot be."""
-    if not 0 <= successes <= n or n < 1:
+    whole = successes == math.floor(successes) and n == math.floor(n)
+    if not (whole and 0 <= successes <= n and n >= 1):
         raise ValueError(
-            "a share needs 0 <= successes <= n and n of at least 1, "
+            "a share needs whole numbers 0 <= successes <= n and n of at least 1, "
             f"got {successes} of {n}."
         )
 
 
-def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
-    """Mean over runs, with `mean_band`'s interval."""
-    band = mean_band(finite_values(values, 1)[:, None], level)
-    low = None if band.low is None else float(band.low[0])
-    high = None if band.high is None else float(band.high[0])
-    return Interval(float(band.estimate[0]), low, high, level, band.method, band.n)
+def mean_interval(
+    values: ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Interval:
+    """Mean over runs, with `mean_band`'s interval.
+
+    Runs that all agree have none: the spread is then unknown, not zero.
+    """
+    values = finite_values(values, 1)
+    band = mean_band(values[:, None], level, bounds)
+    estimate, n = float(band.estimate[0]), band.n
+    if band.low is None or band.high is None:
+        return Interval(estimate, None, None, level, band.method, n)
+    if np.isnan(band.low[0]):
+        return Interval(estimate, None, None, level, ALL_EQUAL, n)
+    ends = float(band.low[0]), float(band.high[0])
+    return Interval(estimate, *ends, level, band.method, n)
 
 
-def mean_band(values: ArrayLike, level: float = 0.95) -> Band:
+def mean_band(
+    values: ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Band:
     """Mean over runs at each point of (run, point), Student's interval widened by skew.
 
     Each side is Student's t times the studentised bootstrap's quantile over t's own,
     clipped to [1, 1.5]: normal data keep Student, skewed data get the longer side that
     they need. Fewer than 4 runs, or more than 200, have Student's interval as it is.
+    Bounds are NaN where all runs agree. `bounds` are those that the mean itself has, 0
+    and 1 for a share: beyond them there is no truth to cover.
     """
     check_level(level)
     values = finite_values(values, 2)
@@ -91,9 +111,23 @@ def mean_band(values: ArrayLike, level: float = 0.95) -> Band:
         return Band(mean, None, None, level, ONE_RUN, n)
     quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
     half = quantile * values.std(axis=0, ddof=1) / math.sqrt(n)
+    half[_all_equal(values)] = np.nan
     below, above = _skew_widening(values - mean, level)
-    method = "Student t, widened by skew"
-    return Band(mean, mean - below * half, mean + above * half, level, method, n)
+    low, high = np.clip([mean - below * half, mean + above * half], *bounds)
+    return Band(mean, low, high, level, f"Student t{_widened(n)}", n)
+
+
+def _all_equal(values: np.ndarray) -> np.ndarray:
+    """Points at which the runs differ by nothing that rounding would not explain."""
+    return np.ptp(values, axis=0) <= 1e-12 * np.abs(values).max(axis=0)
+
+
+def _is_widened(n: int) -> bool:
+    return 4 <= n <= 200
+
+
+def _widened(*sizes: int) -> str:
+    return ", widened by skew" if any(map(_is_widened, sizes)) else ""
 
 
 def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +137,7 @@ def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.nd
     says how far the interval reaches down, and the other way round.
     """
     n = len(centred)
-    if not 4 <= n <= 200:
+    if not _is_widened(n):
         return np.ones(centred.shape[1]), np.ones(centred.shape[1])
     shares = _resampled_shares(n)
     shift = shares @ centred
@@ -123,35 +157,43 @@ def _resampled_shares(n: int) -> np.ndarray:
 
 
 def difference_interval(
-    ours: ArrayLike, theirs: ArrayLike, level: float = 0.95
+    ours: ArrayLike,
+    theirs: ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """Mean of our runs minus mean of theirs, with Welch's t interval (Welch, 1947).
 
     Each side's two standard errors are widened by skew as in `mean_band`. `n` is the
     smaller number of runs. Runs are not paired: sharing a seed does not make two
-    different agents alike.
+    different agents alike. Two sets of equal runs have no interval. `bounds` are those
+    of one mean, as in `mean_band`.
     """
     check_level(level)
     sets = [finite_values(ours, 1), finite_values(theirs, 1)]
     estimate = float(sets[0].mean() - sets[1].mean())
-    sizes = np.array([len(values) for values in sets])
+    counts = [len(values) for values in sets]
+    sizes = np.array(counts)
     n = int(sizes.min())
     if n == 1:
         return Interval(estimate, None, None, level, ONE_RUN, n)
+    if all(_all_equal(values[:, None])[0] for values in sets):
+        return Interval(estimate, None, None, level, ALL_EQUAL, n)
     parts = np.array([values.var(ddof=1) for values in sets]) / sizes
-    # Numerics: two sets of equal runs have no variance, and any degrees will do.
-    spread = max(float((parts**2 / (sizes - 1)).sum()), np.finfo(float).tiny)
+    spread = float((parts**2 / (sizes - 1)).sum())
     degrees = max(float(parts.sum() ** 2 / spread), 1.0)
     quantile = float(special.stdtrit(degrees, (1 + level) / 2))
     wide = [_skew_widening((part - part.mean())[:, None], level) for part in sets]
     # The difference is low where ours is low or theirs is high.
     below = math.sqrt(parts @ np.array([wide[0][0][0], wide[1][1][0]]) ** 2)
     above = math.sqrt(parts @ np.array([wide[0][1][0], wide[1][0][0]]) ** 2)
-    low, high = estimate - quantile * below, estimate + quantile * above
-    return Interval(estimate, low, high, level, "Welch t, widened by skew", n)
+    widest = bounds[1] - bounds[0]
+    low = max(estimate - quantile * below, -widest)
+    high = min(estimate + quantile * above, widest)
+    return Interval(estimate, low, high, level, f"Welch t{_widened(*counts)}", n)
 
 
-def share_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+def share_interval(successes: float, n: int, level: float = 0.95) -> Interval:
     """Share of successes with the exact interval of Clopper and Pearson (1934).
 
     It never covers less than `level`, whatever the true share and n.

@@ -4,6 +4,7 @@ CVaR is `evaluation.risk_of_episodes`, intervals are those of `statistics`, and 
 the unit of both. Knows nothing of files, figures or pages.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,34 @@ class Measure:
 
     key: str
     title: str
-    higher_is_better: bool = False
+    higher_is_better: bool | None = False
+    """None where more is neither better nor worse."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper end of its interval."""
+        return bounds_of(self.key)
+
+
+OWN_METRICS: dict[str, tuple[bool | None, bool]] = {
+    "unserved_energy": (False, True),
+    "outage_violations": (False, True),
+    "goals": (True, False),
+    "guard_present": (None, True),
+    "moved": (None, False),
+    "path_long": (None, True),
+    "path_guarded": (None, True),
+    "path_none": (False, True),
+}
+"""Metrics of the environments that come with us: is more better, and is it a share?"""
+
+
+def bounds_of(key: str) -> tuple[float, float]:
+    """Between what a number of the summary must lie: shares are in [0, 1]."""
+    _, is_share = OWN_METRICS.get(key.removeprefix("env/"), (None, False))
+    if is_share or key.endswith("/violation_rate"):
+        return 0.0, 1.0
+    return -math.inf, math.inf
 
 
 def last_evaluation(run: Run) -> Episodes:
@@ -88,6 +116,16 @@ def measures(groups: Sequence[Group]) -> list[Measure]:
     return found
 
 
+def own_measures(values: Sequence[dict[str, np.ndarray]]) -> list[Measure]:
+    """The environment's own metrics, of groups whose `seed_values` these are."""
+    keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
+    names = [key.removeprefix("env/") for key in keys]
+    return [
+        Measure(f"env/{name}", name, OWN_METRICS.get(name, (None, False))[0])
+        for name in names
+    ]
+
+
 def seed_values(
     group: Group, tails: dict[str, list[float]] | None = None
 ) -> dict[str, np.ndarray]:
@@ -102,11 +140,20 @@ def seed_values(
     return {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
 
 
-def interval(values: np.ndarray | None, level: float = 0.95) -> Interval | None:
+def interval(
+    values: np.ndarray | None, level: float = 0.95, key: str = ""
+) -> Interval | None:
     """Over the seeds; None where a seed has no such number."""
     if values is None or not len(values) or not np.isfinite(values).all():
         return None
-    return mean_interval(values, level)
+    return mean_interval(values, level, bounds_of(key))
+
+
+def key_interval(
+    known: dict[str, np.ndarray], key: str, level: float = 0.95
+) -> Interval | None:
+    """The interval of one of the `seed_values`."""
+    return interval(known.get(key), level, key)
 
 
 def evaluation_curve(
@@ -150,6 +197,22 @@ def average(
         if band.low is not None and band.high is not None:
             low[stretch], high[stretch] = band.low, band.high
     return Curve(steps, mean, low, high, there.sum(axis=0))
+
+
+def group_curve(
+    group: Group, curves: Sequence[Sequence[np.ndarray]], end: float
+) -> Curve:
+    """A group's `average`; a rule does not learn, and is level up to step `end`."""
+    mean = average([(steps, values) for steps, values in curves])
+    if not group.is_rule or len(mean.steps) != 1 or end <= mean.steps[0]:
+        return mean
+    parts = mean.mean, mean.low, mean.high, mean.seeds
+    return Curve(np.array([0.0, end]), *(np.repeat(part, 2) for part in parts))
+
+
+def last_step(groups: Sequence[Group]) -> float:
+    """How far the longest run came."""
+    return max((run.steps for group in groups for run in group.runs), default=0)
 
 
 def pooled_costs(group: Group, name: str) -> np.ndarray:

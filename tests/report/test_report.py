@@ -96,7 +96,7 @@ def test_the_charts_are_valid_json_with_gaps_instead_of_nan(text):
 
 def test_markdown_rows_have_as_many_cells_as_the_head(study):
     blocks = report.render([study], "markdown").split("\n## ")
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         rows = [line for line in block.splitlines() if line.startswith("|")]
         counts = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
@@ -106,7 +106,7 @@ def test_markdown_rows_have_as_many_cells_as_the_head(study):
 
 def test_latex_escapes_and_balances(study):
     text = report.render([study], "latex")
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 5
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 6
     assert r"agent.risk\_form" in text and r"\textbar{}\&\_\%" in text
     body = re.sub(r"^%.*$", "", text, flags=re.M)
     assert not re.search(r"(?<!\\)[%#$]", body)
@@ -136,15 +136,16 @@ def test_csv_has_every_number_unrounded(study):
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
     [
-        (None, None, "3.142"),
         (3.1, 3.2, "3.14 [3.10, 3.20]"),
         (-11.0, 17.0, "3.1 [-11.0, 17.0]"),
         (-1500.0, 1500.0, "3 [-1,500, 1,500]"),
-        (3.14159, 3.14159, "3.142 [seeds agree]"),
+        (None, None, "3.142 [all seeds equal]"),
+        (3.14159, 3.14159, "3.142 [all seeds equal]"),
     ],
 )
 def test_an_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):
     assert tables.cell(Interval(3.14159, low, high, 0.95, "by hand", 5)) == shown
+    assert tables.cell(Interval(3.14159, None, None, 0.95, "one run", 1)) == "3.142"
     assert tables.cell(None) == "–"
 
 
@@ -156,6 +157,8 @@ def test_an_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):
         ((2.0, 5.0, 8.0), "undecided"),
         ((2.0,), "below, one seed"),
         ((9.0,), "above, one seed"),
+        ((4.0, 4.0, 4.0), "below, all seeds equal"),
+        ((9.0, 9.0, 9.0), "above, all seeds equal"),
     ],
 )
 def test_a_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):

@@ -18,10 +18,11 @@ from orac.report.drawing import Chart, limit_label, limit_shape, make_layout, ro
 from orac.results import Group, Run
 from orac.summaries import (
     Curve,
-    average,
     common_tails,
     cvar_curve,
     evaluation_curve,
+    group_curve,
+    last_step,
     limits,
     metric_curve,
 )
@@ -98,9 +99,9 @@ def curve_chart(
         if not curves:
             continue
         style = {"legendgroup": str(i), "line": {"color": COLOURS[i % len(COLOURS)]}}
-        if len(curves) > 1:
+        if len(curves) > 1 and not group.is_rule:
             behind += [_seed_trace(curve, style) for curve in curves]
-        mean = average(curves)
+        mean = group_curve(group, curves, last_step(groups))
         behind += _band_traces(mean, style)
         front.append(_mean_trace(mean, group.label, len(curves), i, style))
     layout = make_layout("environment steps", hovermode="x unified")
@@ -138,7 +139,8 @@ def _mean_trace(
 
 def _hover(mean: float, low: float, high: float, seeds: int) -> str:
     if not np.isfinite(low):
-        return f"{mean:.4g} (one seed)"
+        why = "one seed" if seeds == 1 else f"all {seeds} seeds equal"
+        return f"{mean:.4g} ({why})"
     return f"{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds"
 
 
@@ -159,19 +161,24 @@ def _seed_trace(
 
 
 def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
-    """The interval as one outline; it ends where a single seed is left."""
+    """The interval as outlines, one for each stretch of steps that have one."""
     known = np.isfinite(curve.low)
-    if not known.any():
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], known, [0]])))
+    stretches = [slice(*ends) for ends in edges.reshape(-1, 2)]
+    if not stretches:
         return []
-    steps = curve.steps[known].astype(int)
-    x = np.concatenate([steps, steps[::-1]])
-    y = np.concatenate([curve.high[known], curve.low[known][::-1]])
+    gap = np.full(1, np.nan)
+    x, y = [], []
+    for part in stretches:
+        steps = curve.steps[part]
+        x += [steps, steps[::-1], gap]
+        y += [curve.high[part], curve.low[part][::-1], gap]
     return [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": x.tolist(),
-            "y": rounded(y),
+            "x": rounded(np.concatenate(x[:-1]), 12),
+            "y": rounded(np.concatenate(y[:-1])),
             "fill": "toself",
             "fillcolor": _faint(style["line"]["color"]),
             "hoverinfo": "skip",

@@ -10,10 +10,19 @@ import numpy as np
 
 from orac import config_text
 from orac.evaluation import cost_column
+from orac.ranking import in_words, wins
 from orac.report.tables import Table, cell, number
 from orac.results import Group, Results, Run, differing_fields
 from orac.statistics import Interval
-from orac.summaries import common_tails, interval, measures, seed_values
+from orac.summaries import (
+    Measure,
+    common_tails,
+    interval,
+    key_interval,
+    measures,
+    own_measures,
+    seed_values,
+)
 
 
 def all_tables(found: Results, level: float) -> list[Table]:
@@ -26,12 +35,16 @@ def all_tables(found: Results, level: float) -> list[Table]:
 
 
 def world_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
-    """Results, the environment's own metrics, and what training took."""
+    """Results, the environment's own metrics, who wins where, and what training took."""
     values = [seed_values(group, common_tails(groups)) for group in groups]
-    results = _result_table(env_id, groups, values, level)
-    own = _own_table(env_id, groups, values, level)
-    training = _training_table(env_id, groups, level)
-    return [results, *([own] if own else []), training]
+    trained = [g for g in groups if any(not run.kept for run in g.runs)]
+    tables = [
+        _result_table(env_id, groups, values, level),
+        _own_table(env_id, groups, values, level),
+        winner_table(env_id, groups, level),
+        _training_table(env_id, trained, level) if trained else None,
+    ]
+    return [table for table in tables if table is not None]
 
 
 def _result_table(
@@ -49,15 +62,15 @@ def _result_table(
                 group.label,
                 str(len(group.evaluated)),
                 _verdicts(group, known, level),
-                *(cell(interval(known.get(x.key), level)) for x in shown),
-                _span(steps),
+                *(cell(key_interval(known, x.key, level)) for x in shown),
+                "–" if group.is_rule else _span(steps),
             )
         )
     columns = ("agent", "seeds", "limit", *(x.title for x in shown), "steps")
     note = (
         "Last evaluation of each seed: mean over seeds with its "
         f"{100 * level:g} % interval, seeds being the unit. One seed has no interval, and "
-        "seeds that all agree say so. A limit is kept, or broken, where "
+        "neither have seeds that all agree. A limit is kept, or broken, where "
         "the whole interval of the constrained risk is on that side of it."
     )
     return Table(f"Results in {env_id}", columns, tuple(rows), (note,))
@@ -68,7 +81,7 @@ def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
     words = []
     for constraint in group.config.constraints:
         column = cost_column(constraint.name)
-        risk = interval(known.get(f"{column}/risk"), level)
+        risk = key_interval(known, f"{column}/risk", level)
         name = "" if constraint.name == "cost" else f"{constraint.name}: "
         verdict = f": {_verdict(risk, constraint.limit)}" if risk else ""
         words.append(f"{name}{constraint.limit:g} on {constraint.measure}{verdict}")
@@ -78,7 +91,7 @@ def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
 def _verdict(risk: Interval, limit: float) -> str:
     if risk.low is None or risk.high is None:
         side = "below" if risk.estimate <= limit else "above"
-        return f"{side}, one seed"
+        return f"{side}, {'one seed' if risk.n == 1 else 'all seeds equal'}"
     if risk.high <= limit:
         return "kept"
     return "broken" if risk.low > limit else "undecided"
@@ -90,16 +103,39 @@ def _own_table(
     values: Sequence[dict[str, np.ndarray]],
     level: float,
 ) -> Table | None:
-    keys = ["length/mean"]
-    keys += dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
+    shown = [Measure("length/mean", "length", None), *own_measures(values)]
     rows = [
-        (group.label, *(cell(interval(known.get(key), level)) for key in keys))
+        (group.label, *(cell(key_interval(known, x.key, level)) for x in shown))
         for group, known in zip(groups, values, strict=True)
         if known
     ]
-    titles = [key.removeprefix("env/").removesuffix("/mean") for key in keys]
     title = f"Means of the environment's own metrics in {env_id}"
-    return Table(title, ("agent", *titles), tuple(rows)) if rows else None
+    columns = ("agent", *(x.title for x in shown))
+    return Table(title, columns, tuple(rows)) if rows else None
+
+
+def winner_table(env_id: str, groups: Sequence[Group], level: float) -> Table | None:
+    """Who has the best mean of each number, and whom it is clearly ahead of."""
+    if sum(bool(group.evaluated) for group in groups) < 2:
+        return None
+    found = wins(groups, level)
+    rows = tuple(
+        (
+            win.title,
+            " and ".join(win.best),
+            cell(win.value),
+            ", ".join(win.ahead_of) or "nobody",
+            ", ".join(win.unclear) or "nobody",
+        )
+        for win in found
+    )
+    note = (
+        "Clearly ahead: the interval of the difference leaves out 0, at "
+        f"{100 * level:g} % for all pairs of a row together (Bonferroni). With one seed, or "
+        "where all seeds of both agree, nothing is clear."
+    )
+    columns = ("number", "best mean", "", "clearly ahead of", "not clearly ahead of")
+    return Table(f"Who wins where in {env_id}", columns, rows, (in_words(found), note))
 
 
 def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table:
@@ -152,17 +188,42 @@ def _span(values: Sequence[float]) -> str:
 
 
 def config_table(groups: Sequence[Group]) -> Table | None:
-    """Fields in which the groups differ; None where there is nothing to tell."""
-    configs = [group.config for group in groups]
-    names = [name for name in differing_fields(configs) if name != "seed"]
+    """Fields in which the groups differ; None where there is nothing to tell.
+
+    A rule has an environment and constraints, and nothing else of a config.
+    """
+    trained = [group for group in groups if not group.is_rule]
+    shared = [name for name in _different(groups) if _holds_for_rules(name)]
+    shared = [name for name in shared if name != "algo"]
+    names = {*_different(trained), *shared}
+    groups = groups if shared else trained
+    flat = [config_text.flatten(config_text.to_dict(g.config)) for g in groups]
+    ordered = [name for fields in flat for name in fields if name in names]
     if not names:
         return None
-    flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
     rows = tuple(
-        (name, *(str(fields.get(name, "–")) for fields in flat)) for name in names
+        (
+            name,
+            *(
+                "–"
+                if group.is_rule and not _holds_for_rules(name)
+                else str(fields.get(name, "–"))
+                for group, fields in zip(groups, flat, strict=True)
+            ),
+        )
+        for name in dict.fromkeys(ordered)
     )
     columns = ("field", *(full_label(group, groups) for group in groups))
     return Table("Differences between the configs", columns, rows)
+
+
+def _different(groups: Sequence[Group]) -> list[str]:
+    fields = differing_fields([group.config for group in groups])
+    return [name for name in fields if name != "seed"]
+
+
+def _holds_for_rules(name: str) -> bool:
+    return name.partition(".")[0] in ("algo", "env", "constraints")
 
 
 def full_label(group: Group, groups: Sequence[Group]) -> str:
@@ -182,7 +243,7 @@ def machine_table(found: Results) -> Table:
                 (
                     str(run.path),
                     str(run.config.seed),
-                    f"{run.steps:,} of {total:,}",
+                    "rule" if run.rule else f"{run.steps:,} of {total:,}",
                     *(_say(versions.get(name)) for name in ("orac", "jax", "python")),
                     *(
                         _say(run.meta.get(name))
@@ -209,7 +270,7 @@ def long_table(
         tails = common_tails(groups)
         for group in groups:
             for key, values in seed_values(group, tails).items():
-                known = interval(values, level)
+                known = interval(values, level, key)
                 if known:
                     bounds = (known.estimate, known.low, known.high)
                     rows.append((env_id, group.label, known.n, key, *bounds, level))

@@ -58,6 +58,7 @@ def make_layout(x_title: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def rounded(values: np.ndarray) -> list[float | None]:
-    """Six significant digits; what is not finite is a gap."""
-    return [float(f"{x:.6g}") if np.isfinite(x) else None for x in values.tolist()]
+def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    """So many significant digits, whole numbers as such; what is not finite is a gap."""
+    short = [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
+    return [int(x) if x is not None and x.is_integer() else x for x in short]

@@ -34,19 +34,19 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Four significant digits, and whole numbers as such."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:.4g}"
+    """Four significant digits, and what is whole or in the thousands without a point."""
+    whole = value == round(value) or abs(value) >= 1000
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
 def cell(interval: Interval | None) -> str:
-    """Mean and interval; a single seed has no interval, and nothing is a dash."""
+    """Mean and interval, or why there is none; nothing is a dash."""
     if interval is None:
         return "–"
-    if interval.low is None or interval.high is None:
-        return number(interval.estimate)
+    if interval.low is None or interval.high is None or interval.low == interval.high:
+        why = "" if interval.n == 1 else " [all seeds equal]"
+        return f"{number(interval.estimate)}{why}"
     width = interval.high - interval.low
-    if width == 0:
-        return f"{number(interval.estimate)} [seeds agree]"
     # Two digits of the width: more would pretend to know more.
     places = min(max(1 - math.floor(math.log10(width)), 1 if width < 100 else 0), 8)
     mean, low, high = (

@@ -1,0 +1,126 @@
+"""`orac evaluate`: episodes of a trained policy or of a rule, printed, certified, kept."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orac import kept, rules
+from orac.api import Agent, Evaluation, certify, load
+from orac.config import Config
+from orac.envs.protocol import EnvSpec
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One evaluation, and what was evaluated."""
+
+    result: Evaluation
+    config: Config
+    spec: EnvSpec
+    what: dict[str, Any]
+    name: str = "default"
+    agent: Agent | None = None
+
+    def certificates(self, confidence: float) -> list[str]:
+        proofs = certify(
+            self.result.episodes, self.config.constraints, self.spec, confidence
+        )
+        return [proof.sentence() for proof in proofs]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate, print, and keep or film what was asked for."""
+    _check(options)
+    found = []
+    for one in evaluate(options):
+        found.append(one)
+        sentences = one.certificates(options.confidence) if options.certify else []
+        if not options.json:
+            heading = (
+                [f"seed {one.config.seed}"] if len(options.seeds or ()) > 1 else []
+            )
+            print("\n".join([*heading, str(one.result), *sentences]))
+        if options.out is not None:
+            path = keep(options.out, one)
+            if not options.json:
+                print(f"Kept: {path}")
+    if options.json:
+        told = [_plain(one, options) for one in found]
+        print(json.dumps(told[0] if len(told) == 1 else told, indent=2))
+    if options.video is not None and found[0].agent is not None:
+        from orac.video import record
+
+        print(f"Film: {record(found[0].agent, options.video)}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse words that do not go together, before anything takes time."""
+    if (options.run_dir is None) == (options.rule is None):
+        raise ValueError(
+            "evaluate needs a RUN or a --rule, one of the two; "
+            f"got RUN {options.run_dir} and --rule {options.rule}."
+        )
+    if options.rule is None and (options.seeds or options.set):
+        raise ValueError(
+            "--seeds and --set are for a --rule; a RUN has its own seed and config. "
+            "Leave them out."
+        )
+    if options.rule is not None and options.video is not None:
+        raise ValueError("--video films a trained agent; a rule has none.")
+    seeds = options.seeds or ()
+    if len({*seeds}) < len(seeds):
+        raise ValueError(
+            f"--seeds must all differ, got {seeds}: the same episodes twice are one sample."
+        )
+
+
+def evaluate(options: argparse.Namespace) -> Iterator[Evaluated]:
+    """One evaluation of a run, or one of a rule for each seed."""
+    if options.rule is None:
+        yield _evaluate_run(options)
+        return
+    for seed in options.seeds or [0]:
+        env_id = options.env_id or "orac/CityLearn-v0"
+        config = rules.rule_config(env_id, options.rule, seed, options.set)
+        summary, episodes, spec = rules.evaluate_rule(
+            config, options.episodes, options.tails
+        )
+        result = Evaluation(summary, episodes)
+        yield Evaluated(result, config, spec, {"rule": options.rule}, "rule")
+
+
+def _evaluate_run(options: argparse.Namespace) -> Evaluated:
+    agent = load(options.run_dir, options.env_id, cost_fn=options.cost_fn)
+    deterministic = not options.stochastic
+    result = agent.evaluate(options.episodes, deterministic, options.tails)
+    path = Path(options.run_dir)
+    what = {
+        "run": str(path),
+        "env_steps": agent.num_timesteps,
+        "deterministic": deterministic,
+    }
+    # A run lies in <name>/seed-000; an agent that was saved to a file has no name.
+    name = path.resolve().parent.name if path.is_dir() else path.stem
+    return Evaluated(result, agent.config, agent.spec, what, name, agent)
+
+
+def keep(out: Path, one: Evaluated) -> Path:
+    """Write an evaluation where `orac report` and `orac compare` find it."""
+    return kept.keep(
+        out,
+        one.config,
+        one.result.episodes,
+        one.spec.cost_names,
+        one.what,
+        one.name,
+    )
+
+
+def _plain(one: Evaluated, options: argparse.Namespace) -> dict[str, Any]:
+    sentences = one.certificates(options.confidence) if options.certify else []
+    seed = {"seed": one.config.seed} if len(options.seeds or ()) > 1 else {}
+    return {**seed, **one.result.summary, "certificates": sentences}

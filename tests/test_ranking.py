@@ -1,0 +1,97 @@
+"""Who wins where: the best mean, and no claim that the seeds do not carry."""
+
+import numpy as np
+import pytest
+
+from orac import ranking, summaries
+from orac.results import Group, Run
+from synthetic_runs import make_config
+
+
+def make_group(label, rewards, costs, path):
+    """One run a seed with these rewards; each evaluated on 20 episodes of that cost."""
+    runs = []
+    for seed, (reward, cost) in enumerate(zip(rewards, costs, strict=True)):
+        columns = {
+            "env_steps": np.full(20, 100.0),
+            "episode": np.arange(20.0),
+            "reward": np.full(20, reward),
+            "cost": np.full(20, cost),
+            "length": np.full(20, 50.0),
+        }
+        runs.append(Run(path, make_config(label, seed), {}, {}, {}, columns))
+    return Group(label, tuple(runs))
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return [
+        make_group("orac", [-20.0, -21.0, -19.0], [4.0, 4.1, 4.2], tmp_path),
+        make_group("wcsac", [-20.5, -21.5, -19.2], [4.0, 4.2, 4.3], tmp_path),
+        make_group("sac-lag", [-10.0, -10.5, -9.5], [20.0, 20.0, 20.0], tmp_path),
+    ]
+
+
+def by_title(groups, level=0.95):
+    return {win.title: win for win in ranking.wins(groups, level)}
+
+
+def test_the_best_mean_wins_and_costs_are_better_low(groups):
+    found = by_title(groups)
+    assert found["reward"].best == ("sac-lag",) and found["reward"].is_clear
+    cost = found["mean cost"]
+    assert cost.best == ("orac",)
+    assert (cost.ahead_of, cost.unclear) == (("sac-lag",), ("wcsac",))
+    assert not cost.is_clear
+
+
+def test_reward_counts_again_among_those_within_the_limit(groups):
+    found = by_title(groups)
+    within = found["reward (of those within their limit)"]
+    assert within.best == ("orac",) and within.unclear == ("wcsac",)
+    assert "of those" not in " ".join(by_title(groups[:2]))
+
+
+def test_pairs_share_the_level(tmp_path):
+    # Standard error of the difference: sqrt(2 / 3) = 0.816, 4 degrees. One pair has
+    # t = 2.78 and needs a lead of 2.27; three pairs at 98.3 % have t = 3.96 and need 3.23.
+    rewards = np.array([[1.0, 2.0, 3.0], [-1.6, -0.6, 0.4], [-50.0, -51.0, -52.0]])
+    groups = [
+        make_group(label, numbers, [4.0, 4.1, 4.2], tmp_path)
+        for label, numbers in zip(("orac", "wcsac", "sac-lag"), rewards, strict=True)
+    ]
+    assert by_title(groups[:2])["reward"].ahead_of == ("wcsac",)
+    assert by_title(groups)["reward"].unclear == ("wcsac",)
+
+
+def test_one_seed_and_equal_seeds_are_never_clear(tmp_path):
+    one = [
+        make_group("orac", [1.0], [4.0], tmp_path),
+        make_group("wcsac", [0.0], [20.0], tmp_path),
+    ]
+    assert not any(win.ahead_of for win in ranking.wins(one))
+    equal = [
+        make_group("orac", [1.0] * 3, [4.0] * 3, tmp_path),
+        make_group("wcsac", [0.0] * 3, [20.0] * 3, tmp_path),
+    ]
+    assert not any(win.ahead_of for win in ranking.wins(equal))
+    assert "Nobody is clearly ahead" in ranking.in_words(ranking.wins(equal))
+
+
+def test_a_shared_best_mean_names_all_who_share_it(tmp_path):
+    tied = [
+        make_group("orac", [1.0, 2.0], [4.0, 4.0], tmp_path),
+        make_group("wcsac", [2.0, 1.0], [4.0, 4.0], tmp_path),
+    ]
+    win = by_title(tied)["reward"]
+    assert win.best == ("orac", "wcsac") and not win.is_clear and not win.unclear
+    assert "orac and wcsac in reward" in ranking.in_words([win])
+
+
+def test_what_has_no_better_side_is_not_won():
+    values = [{"env/guard_present": np.ones(2), "env/unserved_energy": np.ones(2)}]
+    sides = {m.title: m.higher_is_better for m in summaries.own_measures(values)}
+    assert sides == {"guard_present": None, "unserved_energy": False}
+    assert summaries.bounds_of("env/unserved_energy") == (0, 1)
+    assert summaries.bounds_of("cost/violation_rate") == (0, 1)
+    assert summaries.bounds_of("cost/mean") == (-np.inf, np.inf)
