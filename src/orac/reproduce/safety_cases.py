@@ -49,7 +49,7 @@ def make_case(
         field, value = change
         short = field.split(".")[-1]
         words.append(f"{field}={value}")
-        label, name = f"{label}, {short} {value:g}", f"{name},{short}={value:g}"
+        label, name = f"{label}, {short} {value:g}", f"{name}-{short}={value:g}"
     config = config_text.override(config, words)
     return Case(label, name, config, seeds, tuple(key))
 
