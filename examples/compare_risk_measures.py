@@ -29,7 +29,7 @@ CONSTRAINTS = {
 WAYS = {"short way": -1, "long way": 1, "not arrived": 0}
 
 
-def judge_ways(measures: list[str], episodes: int) -> dict[str, list[float]]:
+def judge_ways(measures: list[str], episodes: int = 10_000) -> dict[str, list[float]]:
     """What each measure says of the costs of both ways."""
     costs = {
         way: evaluate_rule(rule_config(MAZE, rule), episodes)[1].cost[:, 0]
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1_000, help="to judge by")
     parser.add_argument("--out", type=Path, default=Path("risk_measures.png"))
     options = parser.parse_args()
-    risks, taken = judge_ways(options.measures, options.episodes), {}
+    risks, taken = judge_ways(options.measures), {}
     for name in options.measures:
         agent = train(name, options.steps)
         found = agent.evaluate(options.episodes, tails=(0.05,))

@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("reservoir.png"))
     options = parser.parse_args()
     agents = {
-        "mean flood at most 5": (orac.SACLagrangian, {"cost_limit": 5.0}),
+        "mean flood at most 5": (orac.SACLagrangian, {"cost_limit": 5.0, "tail": 1.0}),
         "worst 10 % at most 5": (orac.ORAC, {"cost_limit": 5.0, "tail": 0.1}),
     }
     levels = {}
