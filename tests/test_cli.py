@@ -125,10 +125,12 @@ def test_agents_and_envs_are_listed(capsys):
 
 def test_the_doctor_names_the_line_that_installs_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("orac.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("orac.doctor.missing", lambda: ("mujoco", "glfw"))
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
     assert 'pip install "orac-rl[plots]"' in told
-    assert "pip install --no-deps safety-gymnasium==1.0.0" in told
+    assert "safety       missing (mujoco, glfw): Safety-Gymnasium" in told
+    assert "    pip install --no-deps safety-gymnasium==1.0.0\n" in told
 
 
 WRONG = [
@@ -157,12 +159,41 @@ WRONG = [
     (["train", "--set=env.params.guard=0.2"], "guard"),
     (["train", "--set=env.params.guard_probability=2"], "guard_probability"),
     (["train", "--config=/nowhere.yaml"], "/nowhere.yaml"),
+    (["train", "--seed=-1"], "seed must be a whole number of at least 0"),
+    (["train", "--name=first try"], "Try 'first-try'"),
+    (["train", "--set=algo=orak"], "Did you mean 'orac'?"),
+    (["train", "--set=algo=wcsac-lin"], "its algo is 'orac-iqn'"),
+    (["train", "--set=agent.behaviour=actor"], "its algo is 'wcsac-iqn'"),
+    (["train", "--algo=sac", "--tail=0.1"], "an entry of constraints"),
+    (["train", "--set=constraints.0.name=a/b"], "It heads columns"),
+    (["train", "--set=constraints.1.limit=5"], "an entry of constraints must be one"),
+    (["train", "--set=constraints.0.risk=wang"], "Set risk_parameter"),
+    (["train", "--set=agent.discount=1.5"], "agent.discount must be in (0, 1]"),
+    (["train", "--set=agent.polyak=0"], "agent.polyak must be in (0, 1]"),
+    (["train", "--set=agent.kappa=.nan"], "agent.kappa must be above 0, got nan"),
+    (["train", "--set=agent.hidden_sizes=64"], "agent.hidden_sizes must be a list"),
+    (["train", "--set=training.batch_size=2.5"], "must be a whole number, got 2.5"),
+    (["train", "--set=training.buffer_size=0"], "of at least 1, got 0"),
+    (["train", "--set=evaluation.episodes=none"], "evaluation.episodes must be"),
+    (["train", "--set=env.params.step_scale=0"], "no action would move the agent"),
+    (["train", "--set=env.params.red_cost=-1"], "a number of at least 0, got -1"),
+    (["train", "--set=agent=[1, 2"], "must be YAML"),
+    (["train", "--env-id=CartPole-v1"], "continuous"),
+    (["train", "--env-id=Pendulum-v1"], "cost_fn="),
+    (["train", "--env-id=no.such.module:Name-v0"], "which cannot be imported"),
+    (["train", "--env-id=Pendulum-v1", "--cost-fn=too_fast"], "my_costs:too_fast"),
+    (["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"], "but it is a float"),
+    (["train", "--set=env.cost_fn=my:cost"], "is not imported unasked"),
     (["resume", "/nowhere"], "/nowhere"),
     (["evaluate", "/nowhere"], "/nowhere"),
     (["evaluate"], "needs a RUN or a --rule"),
     (["evaluate", "--rule=thermostatt"], "Did you mean 'thermostat'?"),
     (["evaluate", "--rule=thermostat", "--env-id=Pendulum-v1"], "that has rules"),
 ]
+
+
+def test_the_table_of_wrong_words_is_long():
+    assert len(WRONG) >= 45
 
 
 @pytest.mark.parametrize(

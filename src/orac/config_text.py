@@ -102,7 +102,8 @@ def read_yaml(text: str, name: str) -> Any:
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
-        raise ValueError(f"{name} must be YAML, but: {error}") from error
+        said = " ".join(str(error).split())
+        raise ValueError(f"{name} must be YAML, but: {said}.") from error
 
 
 def dump(config: Config) -> str:

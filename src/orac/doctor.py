@@ -1,8 +1,11 @@
 """What is installed, what is missing, and the exact line that installs it."""
 
 import platform
+import textwrap
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+
+from orac.envs.safety import INSTALL, missing
 
 NEEDED = ("jax", "jaxlib", "optax", "numpy", "scipy", "gymnasium", "jaxtyping", "rich")
 
@@ -19,12 +22,8 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "TensorBoard events",
         'pip install "orac-rl[tensorboard]"',
     ),
-    "safety": (
-        ("mujoco", "xmltodict", "safety_gymnasium"),
-        "Safety-Gymnasium",
-        'pip install "orac-rl[safety]" && '
-        "pip install --no-deps safety-gymnasium==1.0.0",
-    ),
+    # Its modules and its lines are known where it is used.
+    "safety": ((), "Safety-Gymnasium", INSTALL),
     "ray": (("ray",), "clusters", 'pip install "orac-rl[ray]"'),
     "wandb": (("wandb",), "Weights & Biases", 'pip install "orac-rl[wandb]"'),
     "mlflow": (("mlflow",), "MLflow", 'pip install "orac-rl[mlflow]"'),
@@ -44,9 +43,11 @@ def diagnose() -> str:
     ]
     for extra, (modules, purpose, line) in EXTRAS.items():
         absent = [module for module in modules if find_spec(module) is None]
+        if extra == "safety":
+            absent = list(missing())
         if absent:
             lines.append(f"  {extra:<12} missing ({', '.join(absent)}): {purpose}")
-            lines.append(f"  {'':<12} {line}")
+            lines.append(textwrap.indent(line, " " * 15))
         else:
             lines.append(f"  {extra:<12} ready: {purpose}")
     return "\n".join(lines)

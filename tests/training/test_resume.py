@@ -8,10 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from orac import config_text
+from orac.api import Agent
 from orac.cli import main
+from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import run_path
 
 ENV = "orac/GuardedMaze-v0"
@@ -32,6 +36,15 @@ SMALL = [
     "--set=evaluation.every=1600",
     "--set=evaluation.episodes=10",
 ]
+HOSTED = [
+    *SMALL[2:],
+    "--total-steps=3200",
+    "--num-envs=2",
+    "--set=agent.num_cost_critics=2",
+    "--set=training.log_every=100",
+    "--set=training.checkpoint_every=200",
+    "--set=evaluation.episodes=2",
+]
 COMPARED = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
 
 
@@ -44,7 +57,7 @@ def train(out: Path, algo: str) -> Path:
 
 
 def last_arrays(run: Path) -> dict[str, bytes]:
-    """The newest state and every row of the replay that is still in the ring."""
+    """The newest state: parameters, moments, counters, environments."""
     newest = sorted(run.glob("checkpoints/step-*.json"))[-1]
     state = next(iter(run.glob(f"checkpoints/{newest.stem}-*.arrays")))
     return {"name": state.name.encode(), "state": state.read_bytes()}
@@ -54,6 +67,21 @@ def assert_same_run(one: Path, other: Path) -> None:
     for name in COMPARED:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     assert last_arrays(one) == last_arrays(other)
+    for ours, theirs in zip(replay_of(one), replay_of(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def replay_of(run: Path) -> list[np.ndarray]:
+    """The newest checkpoint's ring; kills cut it into other segments, not other rows."""
+    config = config_text.load(run / "config.yaml")
+    agent = Agent(config.env.id, config)
+    state = agent.runner.state
+    loaded = Checkpoints(run / "checkpoints").load_latest(
+        state._replace(replay=()), jax.eval_shape(lambda: state.replay)
+    )
+    agent.close()
+    assert loaded is not None and int(loaded.replay.inserted) > 0
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(loaded.replay)]
 
 
 def command(*words: str) -> list[str]:
@@ -78,34 +106,48 @@ def start(*words: str) -> subprocess.Popen:
 )
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path, algo, kills):
     whole = train(tmp_path / "whole", algo)
+    broken = tmp_path / "broken"
+    words = ["train", f"--algo={algo}", f"--env-id={ENV}", f"--out={broken}", *SMALL]
+    run = run_path(broken, ENV, algo, 0, "default")
+    assert kill_and_go_on(words, run, kills) >= min(kills, 3), "it ended too early"
+    assert_same_run(whole, run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_killed_run_goes_on_exactly_in_a_simulator_on_the_host(tmp_path):
+    """MuJoCo's state, layouts and generators are part of a checkpoint."""
+    env_id = "orac/SafetyPointGoal1-v0"
+    words = ["train", "--algo=wcsac", f"--env-id={env_id}", *HOSTED]
+    assert main([*words, f"--out={tmp_path / 'whole'}"]) == 0
+    run = run_path(tmp_path / "broken", env_id, "wcsac", 0, "default")
+    killed = kill_and_go_on([*words, f"--out={tmp_path / 'broken'}"], run, kills=4)
+    assert killed >= 3, "it ended too early"
+    assert_same_run(run_path(tmp_path / "whole", env_id, "wcsac", 0, "default"), run)
+    episodes = (run / "episodes.csv").read_text().splitlines()
+    assert len(episodes) == 1 + 8, "a header, and 3,200 steps are eight episodes"
+
+
+def kill_and_go_on(words: list[str], run: Path, kills: int) -> int:
+    """Start a run, kill and resume it so many times, let it end; how often it was."""
     moments = random.Random(7)
-    broken = run_path(tmp_path / "broken", ENV, algo, 0, "default")
-    words = [
-        "train",
-        f"--algo={algo}",
-        f"--env-id={ENV}",
-        f"--out={tmp_path / 'broken'}",
-    ]
-    process = start(*words, *SMALL)
+    process = start(*words)
     killed = 0
     while killed < kills:
         # From before the first checkpoint to well after several more.
-        wait_for_progress(broken, process, moments.uniform(0.0, 2.5))
+        wait_for_progress(run, process, moments.uniform(0.0, 2.5))
         if process.poll() is not None:
             break
         process.send_signal(signal.SIGKILL)
         process.communicate()
         killed += 1
-        if (broken / "config.yaml").exists():
-            process = start("resume", str(broken), "--quiet")
+        if (run / "config.yaml").exists():
+            process = start("resume", str(run), "--quiet")
         else:
-            process = start(*words, *SMALL)
+            process = start(*words)
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
-    assert killed >= min(kills, 3), (
-        "the run ended before it could be killed often enough"
-    )
-    assert_same_run(whole, broken)
+    return killed
 
 
 def wait_for_progress(run: Path, process: subprocess.Popen, seconds: float) -> None:

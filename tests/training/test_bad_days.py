@@ -1,0 +1,230 @@
+"""What the world does to a run: each day ends with a sentence and an intact directory."""
+
+import errno
+import os
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+import orac
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.directory import RunDirectory
+from orac.runs.files import DiskError
+
+SETTINGS = {
+    "agent.hidden_sizes": [8, 8],
+    "training.learning_starts": 100,
+    "training.gradient_steps": 0.05,
+    "training.batch_size": 16,
+    "training.buffer_size": 500,
+    "training.log_every": 40,
+    "training.checkpoint_every": 80,
+    "evaluation.every": 160,
+    "evaluation.episodes": 2,
+}
+COMPARED = ("metrics.csv", "episodes.csv", "evaluations.csv")
+CHECKED = 20
+"""Steps that are taken to try an environment before the run's own first."""
+
+
+class Walk(gymnasium.Env):
+    """A random walk whose state can be had; after `good` steps `late` is its info."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, good: float = np.inf, late: dict | None = None):
+        self.good, self.late = good + CHECKED, late
+        self.count, self.time, self.place = 0, 0, 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.place = 0, 0.0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.count, self.time = self.count + 1, self.time + 1
+        self.place += float(action[0]) + self.np_random.normal()
+        info = {"cost": float(self.place > 1)} if self.count < self.good else self.late
+        return self.observe(), self.place, False, self.time == 25, info
+
+    def observe(self):
+        return np.array([self.place, self.time], np.float32)
+
+    def get_state(self):
+        return {"count": self.count, "time": self.time, "place": self.place}
+
+    def set_state(self, state):
+        self.count, self.time, self.place = (
+            int(state["count"]),
+            int(state["time"]),
+            float(state["place"]),
+        )
+
+
+def make(env=Walk, **settings) -> orac.Agent:
+    return orac.SACLagrangian(
+        env, cost_limit=5, episode_length=25, settings={**SETTINGS, **settings}
+    )
+
+
+def learn(agent, steps, out, **options) -> orac.Agent:
+    return agent.learn(steps, out=out, progress_bar=False, trackers=(), **options)
+
+
+def resume(path) -> list[str]:
+    """Go on in a world without bad days; what was told."""
+    told: list[str] = []
+    orac.resume(path, Walk, progress_bar=False, trackers=(), say=told.append)
+    return told
+
+
+def contents(path) -> dict[str, bytes]:
+    return {name: (path / name).read_bytes() for name in COMPARED}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The files of a run that nothing happened to."""
+    agent = learn(make(), 400, tmp_path_factory.mktemp("whole"))
+    return contents(agent.run_path)
+
+
+class FullDisk:
+    """`os.write` on a disk that has some bytes left below a directory."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.below, self.real = left, None, os.write
+
+    def write(self, descriptor, data):
+        where = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self.below is None or not where.startswith(str(self.below)):
+            return self.real(descriptor, data)
+        if self.left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self.real(descriptor, memoryview(data)[: self.left])
+        self.left -= written
+        return written
+
+
+@pytest.mark.parametrize("left", [0, 500, 2_000, 9_000, 20_000])
+def test_a_full_disk_stops_the_run_and_nothing_is_lost(
+    tmp_path, monkeypatch, whole, left
+):
+    disk, agent = FullDisk(left), make()
+
+    def fills_up(event):
+        if event.step == 120:
+            disk.below = agent.run_path
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", disk.write)
+        with pytest.raises(DiskError, match="the disk is full"):
+            learn(agent, 400, tmp_path, callback=fills_up)
+    assert agent.num_timesteps < 400
+    assert not list(agent.run_path.rglob(".tmp-*")), "nothing half-written stays"
+    assert resume(agent.run_path) == []
+    assert contents(agent.run_path) == whole
+
+
+@pytest.mark.parametrize(
+    ("late", "says"),
+    [
+        ({"cost": np.nan}, "reported a cost of nan. Guard its formula"),
+        ({}, "reported no cost: info has no key 'cost'"),
+    ],
+)
+def test_a_cost_that_fails_at_step_10_000_leaves_a_run_to_go_on_with(
+    tmp_path, late, says
+):
+    settings = {
+        "training.gradient_steps": 0.01,
+        "training.log_every": 500,
+        "training.checkpoint_every": 2_000,
+        "evaluation.every": 0,
+    }
+    agent = make(partial(Walk, good=10_000, late=late), **settings)
+    with pytest.raises(ValueError) as caught:
+        learn(agent, 10_500, tmp_path)
+    assert "at step 10,000 environment 0" in str(caught.value)
+    assert says in str(caught.value)
+    assert Checkpoints(agent.run_path / "checkpoints").steps() == [6_000, 8_000]
+    assert resume(agent.run_path) == []
+    last = (agent.run_path / "metrics.csv").read_text().splitlines()[-1]
+    assert last.startswith("10500,")
+
+
+def test_an_interrupt_that_nobody_caught_leaves_a_run_to_go_on_with(tmp_path, whole):
+    agent = make()
+
+    def interrupt(event):
+        if event.step == 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(agent, 400, tmp_path, callback=interrupt)
+    assert resume(agent.run_path) == []
+    assert contents(agent.run_path) == whole
+
+
+def test_two_learners_in_one_directory_are_told_and_the_first_goes_on(tmp_path, whole):
+    first, told = make(), []
+
+    def second(event):
+        if event.step == 80:
+            with pytest.raises(RuntimeError, match="is in use by process") as caught:
+                orac.resume(first.run_path, Walk, progress_bar=False)
+            told.append(str(caught.value))
+
+    learn(first, 400, tmp_path, callback=second)
+    assert len(told) == 1 and contents(first.run_path) == whole
+
+
+def test_a_directory_where_nothing_can_be_written_stops_before_training(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    agent = make()
+    with pytest.raises(DiskError, match="a file stands where a directory is needed"):
+        learn(agent, 400, tmp_path / "file" / "runs")
+    assert agent.num_timesteps == 0
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        (gymnasium.spaces.Discrete(3), "continuous"),
+        (Box(-1.0, 1.0, (0,)), "action"),
+        (Box(-np.inf, np.inf, (2,)), "finite"),
+    ],
+)
+def test_an_action_space_that_does_not_fit_leaves_no_directory(tmp_path, space, says):
+    class Wrong(Walk):
+        action_space = space
+
+    with pytest.raises(ValueError, match=says):
+        learn(make(Wrong), 400, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_without_a_state_to_save_goes_on_and_says_so(tmp_path):
+    agent = orac.SACLagrangian(
+        "Pendulum-v1", cost_fn=lambda *_: 0.0, cost_limit=5, settings=SETTINGS
+    )
+    learn(agent, 400, tmp_path, callback=lambda event: event.step < 200)
+    told: list[str] = []
+    orac.resume(
+        agent.run_path,
+        cost_fn=lambda *_: 0.0,
+        progress_bar=False,
+        trackers=(),
+        say=told.append,
+    )
+    assert told == [
+        "The environment's own state could not be saved, so its episodes start anew: the "
+        "run goes on, but not bit for bit."
+    ]
+    with RunDirectory.open(agent.run_path):
+        last = (agent.run_path / "metrics.csv").read_text().splitlines()[-1]
+    assert last.startswith("400,")
