@@ -14,14 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import learner
-from timing import median_ms
 
-from orac import agents
-from orac.compilation import compiler_options
 from orac.config import AgentConfig
-from orac.valuation import Problem
 
 SIZES = {
     "num_cost_critics": (2, 4, 8, 16),
@@ -40,20 +35,6 @@ def resized(config: AgentConfig, what: str, size: int) -> AgentConfig:
     return config
 
 
-def time_one(config: AgentConfig, problem: Problem, batch_size: int) -> float:
-    learner.BATCH = batch_size
-    batch = learner.random_batch(problem)
-    update = jax.jit(
-        agents.update, static_argnums=(3, 4), compiler_options=compiler_options()
-    )
-    state, key = agents.init(jax.random.key(0), problem, config), jax.random.key(1)
-    return median_ms(
-        lambda: jax.block_until_ready(update(key, state, batch, problem, config)),
-        repeats=7,
-        calls=8,
-    )
-
-
 def measure() -> list[dict[str, Any]]:
     rows = []
     for agent in AGENTS:
@@ -61,7 +42,8 @@ def measure() -> list[dict[str, Any]]:
         for what, sizes in SIZES.items():
             for size in sizes:
                 batch_size = size if what == "batch" else 256
-                ms = time_one(resized(config, what, size), problem, batch_size)
+                batch = learner.random_batch(problem, batch_size)
+                ms = learner.time_update(resized(config, what, size), problem, batch)
                 row = {"agent": agent, "what": what, "size": size, "ms": round(ms, 2)}
                 print(row, flush=True)
                 rows.append(row)
