@@ -1,0 +1,41 @@
+"""The README's results are those of `results/`, and nobody types them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SPEC = importlib.util.spec_from_file_location(
+    "readme_results", ROOT / "tools" / "readme_results.py"
+)
+tool = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tool)
+
+
+def test_the_readme_is_up_to_date_with_the_results():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tool.updated(readme, ROOT / "results") == readme, tool.__doc__
+
+
+def test_main_tables_stand_there_whole_and_others_are_linked(tmp_path):
+    for name in ("table1", "ablation-ensemble"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.md").write_text(f"## About {name}\n\n| a |\n| - |\n")
+    (tmp_path / "table1" / "runs.csv").write_text("seed\n")
+    text = tool.updated(f"# X\n{tool.BEGIN}\nold\n{tool.END}\ntail\n", tmp_path)
+    assert text == (
+        f"# X\n{tool.BEGIN}\n### About table1\n\n| a |\n| - |\n\n"
+        "[runs](results/table1/runs.csv)\n\n"
+        "Also recorded: [ablation-ensemble](results/ablation-ensemble/table.md).\n"
+        f"{tool.END}\ntail\n"
+    )
+
+
+def test_without_results_the_readme_says_how_to_record_some(tmp_path):
+    assert "--record results/table1" in tool.section(tmp_path)
+
+
+def test_a_readme_without_markers_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must have the lines <!-- results:begin"):
+        tool.updated("# no markers", tmp_path)

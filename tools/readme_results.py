@@ -1,0 +1,73 @@
+"""Write the README's results section from `results/`, between its two markers.
+
+    python tools/readme_results.py            # rewrites README.md
+    python tools/readme_results.py --check    # fails when it would change it
+
+A study is there when `orac reproduce NAME --record results/NAME` was run. The main tables
+stand in the README whole; the others are links.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+MAIN = ("table1", "table2", "table3")
+NONE = (
+    "Nothing is recorded yet. `orac reproduce table1 --record results/table1` runs a study "
+    "and records it.\n"
+)
+
+
+def section(results: Path) -> str:
+    """The text between the markers."""
+    found = {path.parent.name: path for path in sorted(results.glob("*/table.md"))}
+    parts = [_whole(found[name]) for name in MAIN if name in found]
+    others = [name for name in found if name not in MAIN]
+    if others:
+        links = ", ".join(f"[{name}](results/{name}/table.md)" for name in others)
+        parts.append(f"Also recorded: {links}.\n")
+    return "\n".join(parts) or NONE
+
+
+def _whole(table: Path) -> str:
+    """A study's tables one heading lower, and where the rest of it is."""
+    name = table.parent.name
+    lines = table.read_text(encoding="utf-8").strip().split("\n")
+    lowered = [f"#{line}" if line.startswith("## ") else line for line in lines]
+    kept = [("runs.csv", "runs"), ("config.yaml", "config"), ("figure.png", "figure")]
+    links = [
+        f"[{word}](results/{name}/{file})"
+        for file, word in kept
+        if (table.parent / file).exists()
+    ]
+    return "\n".join(lowered) + "\n\n" + ", ".join(links) + "\n"
+
+
+def updated(readme: str, results: Path) -> str:
+    """The README with the section of `results`."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md must have the lines {BEGIN} and {END}, in order.")
+    return f"{before}{BEGIN}\n{section(results)}{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    readme = ROOT / "README.md"
+    old = readme.read_text(encoding="utf-8")
+    new = updated(old, ROOT / "results")
+    if options.check and new != old:
+        print("README.md is behind results/: run python tools/readme_results.py")
+        return 1
+    if not options.check:
+        readme.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
