@@ -27,6 +27,8 @@ class Panel:
     lines: Sequence[tuple[str, Found]]
     read: ReadCurve
     limit: float | None = None
+    is_share: bool = False
+    """Whether values are in [0, 1], and the axis shows all of it."""
 
 
 def draw(rows: Sequence[Sequence[Panel]], band: str = "interval") -> Any:
@@ -61,6 +63,8 @@ def _draw_panel(axes: Any, panel: Panel, styles: dict[str, int], band: str) -> N
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
     if panel.limit is not None:
         axes.axhline(panel.limit, color=INK, ls=":", lw=1.3, label="limit")
+    if panel.is_share:
+        axes.set_ylim(-0.03, 1.03)
     axes.set_title(panel.title)
     axes.set_xlabel("environment steps")
 

@@ -141,7 +141,7 @@ def make_figure(everything: Sequence[Found], band: str) -> Any:
         ]
         title = f"Share on the long path, guard {probability:g}"
         if lines:
-            rows.append(Panel(title, lines, long_path_curve))
+            rows.append(Panel(title, lines, long_path_curve, is_share=True))
     return draw([rows], band)
 
 

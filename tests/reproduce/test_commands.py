@@ -1,0 +1,54 @@
+"""Every command of the paper runs to its end, learns, and renders ours beside the paper's.
+
+All share one folder, as a person's would: later studies reuse the runs of earlier ones.
+"""
+
+import csv
+
+import pytest
+
+from conftest import CACHE
+from orac.cli import main
+from orac.cli_studies import NAMES
+from orac.reproduce import paper
+from orac.reproduce.studies import STUDIES
+from orac.reproduce.study import plan, with_settings
+from study_examples import SETTINGS, STEPS, WORDS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("paper")
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation(monkeypatch):
+    """Compiling is most of the work here, and the programs need not be fast."""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE.parent / "xla-quick"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_runs_to_its_end_and_renders(name, out, capsys):
+    words = ["reproduce", name, f"--steps={STEPS}", "--seeds=2", f"--out={out}"]
+    kept = out / "kept" / name
+    assert main([*words, f"--record={kept}", *WORDS]) == 0, capsys.readouterr().out
+    told = capsys.readouterr().out
+    settings = [word.removeprefix("--set=") for word in WORDS]
+    study = with_settings(STUDIES[name], STEPS, settings)
+    for run in plan(study, range(2), out):
+        assert run.is_finished(), run
+    rows = [*csv.DictReader((kept / "runs.csv").read_text().splitlines())]
+    assert len(rows) == 2 * len(study.cases)
+    starts, ratio = SETTINGS["training.learning_starts"], 1 / 8
+    for row in rows:
+        assert int(row["steps"]) == STEPS
+        assert int(row["gradient_steps"]) >= (STEPS - starts) * ratio
+    for case in study.cases:
+        for pair in paper.look_up(case.key) if case.key else ():
+            assert paper.spread_text(pair) in told
+    assert "paper" in (kept / "table.md").read_text()
+    assert (kept / "figure.png").stat().st_size > 5_000
+    assert "Partial study" not in told
