@@ -41,6 +41,7 @@ class ImplicitQuantile(NamedTuple):
 def init_layer(
     key: Key[Array, ""], inputs: int, outputs: int, layer_norm: bool
 ) -> Layer:
+    """A layer at random, its norm (if any) doing nothing yet."""
     # Choice: uniform within 1/sqrt(inputs), as in the common PyTorch SACs.
     bound = inputs**-0.5
     weight_key, bias_key = jax.random.split(key)
@@ -89,6 +90,7 @@ def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
 
 
 def apply_layer(layer: Layer, rows: Float[Array, "rows input"]) -> Array:
+    """The linear map, then the norm if there is one; no relu."""
     weight, bias = centred(layer)
     product = rows @ weight
     return normalize(layer, product + across(bias, product.shape))
@@ -108,6 +110,7 @@ def init_actor(
     hidden_sizes: tuple[int, ...],
     layer_norm: bool,
 ) -> Mlp:
+    """A network with two outputs per action: for its mean and for its deviation."""
     sizes = (observation_size, *hidden_sizes, 2 * action_size)
     return init_mlp(key, sizes, layer_norm)
 

@@ -23,6 +23,8 @@ def learned(params: Any, optimizer: optax.GradientTransformation) -> Learned:
 
 
 class Optimizers(NamedTuple):
+    """One for each thing that an agent learns."""
+
     actor: optax.GradientTransformation
     reward_critics: optax.GradientTransformation
     cost_critics: optax.GradientTransformation

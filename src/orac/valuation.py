@@ -28,14 +28,17 @@ class Problem:
 
     @property
     def num_constraints(self) -> int:
+        """M: 0 is plain SAC."""
         return len(self.constraints)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The constraints' names, in order."""
         return tuple(constraint.name for constraint in self.constraints)
 
     @property
     def limits(self) -> Float[Array, " constraint"]:
+        """The limits in critic units, as an array."""
         return jnp.array(self.cost_value_limits, jnp.float32)
 
 
@@ -118,6 +121,7 @@ def init_cost_critics(
 def reward_values(
     members: Any, inputs: Float[Array, "batch input"], action: Array
 ) -> Float[Array, "ensemble batch"]:
+    """Each member's value of the pairs of input and action."""
     rows = jnp.concatenate([inputs, action], axis=-1)
     return networks.apply_ensemble(members, rows)[..., 0]
 
@@ -189,6 +193,7 @@ def tail_levels(fractions: Fractions, problem: Problem) -> tuple[Array, Array]:
 
 
 def discount_reached(context: Context) -> Float[Array, " batch"]:
+    """The discount at this step of the episode, kept away from 0."""
     # Numerics: it is divided by, and underflows in episodes of thousands of steps.
     return jnp.maximum(context.accumulated_discount, 1e-6)
 
@@ -219,6 +224,7 @@ def episode_risk(
 def local_pivot(
     context: Context, problem: Problem, config: AgentConfig
 ) -> Float[Array, "constraint batch"]:
+    """The pivot in critic units, as it stands at this step."""
     return from_here(problem.limits[:, None] * context.pivot.T, context, config)
 
 
