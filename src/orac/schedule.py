@@ -5,10 +5,11 @@ The same loop drives processes of this machine (`Processes`) and a Ray cluster
 budget, lets every worker save; the same call later goes on from there, and finished runs
 are skipped. Knows nothing of what the runs are for.
 
-Choice: one thread a worker. Measured on two cores, an update of the maze's learner takes
-25.8 ms on one thread and 25.1 on two, one of 256 x 256 networks in the dual form 28.3
-and 15.2: two workers with a thread each are never slower than one worker with both, and
-the results do not depend on how many workers there are.
+Choice: one thread a worker. Measured on two cores (`benchmarks/seeds.py`), two workers
+with a thread each make 63 to 77 updates a second of the maze's learner, one worker with
+both threads 70 to 79; with 256 x 256 networks it is 68 against 64. With no clear winner,
+one thread it is: results then do not depend on how many workers there are, and what is
+not an update (host environments, compilation, evaluation) runs side by side too.
 """
 
 import signal
