@@ -160,8 +160,7 @@ def test_running_statistics_equal_numpys():
     stats = agent.observation_stats
     assert stats.seen == 500
     np.testing.assert_allclose(stats.mean, rows.mean(axis=0), rtol=1e-6)
-    variance = stats.deviation / stats.seen
-    np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(stats.variance, rows.var(axis=0), rtol=1e-4, atol=1e-6)
     scaled = observations.scale(stats, jnp.asarray(rows), config.agent)
     wanted = (rows[:, :2] - rows[:, :2].mean(axis=0)) / rows[:, :2].std(axis=0)
     np.testing.assert_allclose(scaled[:, :2], wanted, atol=2e-3)
@@ -171,6 +170,42 @@ def test_running_statistics_equal_numpys():
     assert (stray == 10).all()
 
 
+def test_statistics_stay_right_after_more_steps_than_float32_can_count():
+    stats = observations.init(1)._replace(
+        seen=jnp.int32(2**25), mean=jnp.zeros(1), variance=jnp.ones(1)
+    )
+    for sign in (1.0, -1.0) * 50:
+        stats = observations.observe(stats, jnp.full((1, 1), sign))
+    assert stats.seen == 2**25 + 100
+    np.testing.assert_allclose(stats.variance, 1.0, rtol=1e-5)
+
+
+def test_an_observation_is_left_alone_before_a_spread_is_known():
+    config = small_config("sac-lag", normalize_observations=True)
+    scaled = observations.scale(
+        observations.init(3), jnp.full((1, 3), 0.02), config.agent
+    )
+    np.testing.assert_allclose(scaled, 0.02, rtol=1e-5)
+
+
+def test_members_are_clipped_apart():
+    config = small_config("orac-iqn", max_gradient_norm=1.0).agent
+    for part in ("reward_critics", "cost_critics"):
+        optimizer = getattr(optimizers.make_optimizers(config), part)
+        gradient = (jnp.array([0.5]), jnp.array([100.0]))
+        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        first, second = optax.tree.get(state, "mu")
+        np.testing.assert_allclose([first[0], second[0]], [0.05, 0.1], rtol=1e-5)
+
+
+def test_pivots_are_clipped_apart():
+    config = small_config("orac-lin").agent
+    gradient = jnp.array([0.5, -100.0])
+    optimizer = optimizers.make_optimizers(config).pivot
+    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    np.testing.assert_allclose(optax.tree.get(state, "mu"), [0.05, -0.1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("part", ["actor", "reward_critics", "cost_critics"])
 def test_a_gradients_norm_is_clipped_when_asked(part):
     gradient = {"a": jnp.array([30.0, 0.0]), "b": jnp.array([-40.0])}
@@ -178,8 +213,10 @@ def test_a_gradients_norm_is_clipped_when_asked(part):
     def first_moment(max_gradient_norm):
         config = small_config("sac-lag", max_gradient_norm=max_gradient_norm).agent
         optimizer = getattr(optimizers.make_optimizers(config), part)
-        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
-        return optax.tree.get(state, "mu")
+        network = gradient if part == "actor" else (gradient,)
+        _, state = optimizer.update(network, optimizer.init(network), network)
+        moment = optax.tree.get(state, "mu")
+        return moment if part == "actor" else moment[0]
 
     # The norm is 50. Adam's first moment is a tenth of the gradient it saw.
     np.testing.assert_allclose(first_moment(5.0)["a"], [0.3, 0.0], rtol=1e-5)

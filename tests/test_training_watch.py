@@ -30,6 +30,8 @@ def report(rounds=5, num_envs=2, **metrics):
     return RoundReport(
         metrics={**given, **metrics},
         updated=np.ones(rounds, bool),
+        finite_action=np.ones(rounds, bool),
+        finite_observation=np.ones(rounds, bool),
         cost=np.zeros((rounds, 1)),
         ended=np.zeros((rounds, num_envs), bool),
         totals=Totals(
@@ -87,6 +89,22 @@ def test_a_number_of_the_environment_is_named_before_what_came_of_it(name):
         f"the environment's {name} must be finite, but it was not at step 6. {LAST_GOOD} "
         "Its step returned it: mend it there."
     )
+
+
+def test_an_agent_that_acts_badly_is_not_its_environments_fault():
+    wrong = report(**{"critic/reward_loss": bad_from(2)})
+    wrong.totals.reward[2:] = np.nan
+    wrong.finite_action[2:] = False
+    with pytest.raises(NonFiniteError, match=r"^the agent's action .* step 6\. .* Try"):
+        check_report(wrong, 0, 2, LAST_GOOD)
+
+
+def test_an_observation_that_is_not_finite_is_named_before_the_action_it_leads_to():
+    wrong = report()
+    wrong.finite_observation[1:] = False
+    wrong.finite_action[2:] = False
+    with pytest.raises(NonFiniteError, match=r"environment's observation .* step 4\."):
+        check_report(wrong, 0, 2, LAST_GOOD)
 
 
 def test_metrics_of_rounds_without_an_update_are_not_looked_at():
@@ -156,9 +174,9 @@ def poison(agent):
     ("poisoned_at", "quantity", "step", "kept"),
     [
         (None, "the environment's reward", "150", 80),
-        (40, "critic/reward_loss", "50", None),
+        (40, "the agent's action", "41", None),
         (80, r"the agent's .actor.params\[0\].weight", "80", None),
-        (120, "critic/reward_loss", "130", 80),
+        (120, "the agent's action", "121", 80),
     ],
 )
 def test_a_run_stops_and_leaves_the_last_good_checkpoint(

@@ -125,7 +125,13 @@ def act(
         )
         limits = valuation.from_here(problem.limits[:, None], context, config)
         shift = exploration.shift_policy(
-            mean, std, bounds, state.multiplier.value, limits, shift_radius
+            mean,
+            std,
+            bounds,
+            state.multiplier.value,
+            limits,
+            shift_radius,
+            valuation.episode_unit(context, config),
         )
         metrics = {"explore/shift_norm": shift.length.mean()}
         weights = shift.exploration_multiplier.mean(axis=1)
@@ -254,6 +260,51 @@ def prepare(
     return batch, inputs, next_inputs, context
 
 
+class CriticTargets(NamedTuple):
+    """What the critics are to say at this batch, and the fractions it is said at."""
+
+    reward: Float[Array, " batch"]
+    cost: Float[Array, "constraint ensemble batch quantile"]
+    fractions: critics.Fractions
+
+
+def critic_targets(
+    keys: tuple[Key[Array, ""], Key[Array, ""]],
+    state: AgentState,
+    batch: Transition,
+    next_inputs: Array,
+    problem: Problem,
+    config: AgentConfig,
+) -> CriticTargets:
+    """One step ahead, by the target critics at the actor's own next action."""
+    action_key, fraction_key = keys
+    ends = batch.terminated
+    if not config.bootstrap_on_truncation:
+        ends = ends | batch.truncated
+    mean, std = networks.apply_actor(state.actor.params, next_inputs)
+    next_action, next_log_prob = networks.sample_action(action_key, mean, std)
+    next_values = valuation.reward_values(
+        state.target_reward_critics, next_inputs, next_action
+    )
+    temperature = jnp.exp(state.log_temperature.params)
+    fractions = valuation.critic_fractions(fraction_key, batch.reward.shape[0], config)
+    next_quantiles = valuation.cost_quantiles(
+        state.target_cost_critics,
+        next_inputs,
+        next_action,
+        valuation.for_each_constraint(fractions.levels, problem),
+        problem,
+        config,
+    )
+    return CriticTargets(
+        critics.reward_target(
+            batch.reward, ends, next_values, next_log_prob, temperature, config.discount
+        ),
+        critics.cost_targets(batch.cost.T, ends, next_quantiles, config.cost_discount),
+        fractions,
+    )
+
+
 def update_critics(
     key: Key[Array, ""],
     state: AgentState,
@@ -264,62 +315,33 @@ def update_critics(
     config: AgentConfig,
 ) -> tuple[Learned, Learned, Metrics]:
     """One step of the reward critics (mean squared error) and the cost critics."""
-    action_key, target_key, prediction_key = jax.random.split(key, 3)
-    ends = batch.terminated
-    if not config.bootstrap_on_truncation:
-        ends = ends | batch.truncated
-    mean, std = networks.apply_actor(state.actor.params, next_inputs)
-    next_action, next_log_prob = networks.sample_action(action_key, mean, std)
-    reward_target = critics.reward_target(
-        batch.reward,
-        ends,
-        valuation.reward_values(state.target_reward_critics, next_inputs, next_action),
-        next_log_prob,
-        jnp.exp(state.log_temperature.params),
-        config.discount,
+    action_key, target_key, fraction_key = jax.random.split(key, 3)
+    targets = critic_targets(
+        (action_key, target_key), state, batch, next_inputs, problem, config
     )
-    batch_size = batch.reward.shape[0]
-    target_fractions = valuation.critic_fractions(target_key, batch_size, config)
-    fractions = valuation.critic_fractions(prediction_key, batch_size, config)
-    next_quantiles = valuation.cost_quantiles(
-        state.target_cost_critics,
-        next_inputs,
-        next_action,
-        valuation.for_each_constraint(target_fractions.levels, problem),
-        problem,
-        config,
-    )
-    cost_targets = critics.cost_targets(
-        batch.cost.T, ends, next_quantiles, config.cost_discount
-    )
+    fractions = valuation.critic_fractions(fraction_key, batch.reward.shape[0], config)
+    levels = valuation.for_each_constraint(fractions.levels, problem)
 
     def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
         reward_params, cost_params = params
         values = valuation.reward_values(reward_params, inputs, batch.action)
         quantiles = valuation.cost_quantiles(
-            cost_params,
-            inputs,
-            batch.action,
-            valuation.for_each_constraint(fractions.levels, problem),
-            problem,
-            config,
+            cost_params, inputs, batch.action, levels, problem, config
         )
-        reward_loss = critics.squared_loss(values, reward_target)
+        reward_loss = critics.squared_loss(values, targets.reward)
         if config.risk_form == "scalar":
-            cost_loss = critics.squared_loss(quantiles[..., 0], cost_targets[..., 0])
+            cost_loss = critics.squared_loss(quantiles[..., 0], targets.cost[..., 0])
         else:
+            widths = targets.fractions.widths
             cost_loss = critics.cost_loss(
-                quantiles,
-                fractions,
-                cost_targets,
-                target_fractions.widths,
-                config.kappa,
+                quantiles, fractions, targets.cost, widths, config.kappa
             )
+        spread = exploration.ensemble_spread(values).mean()
         metrics = {
             "critic/reward_loss": reward_loss,
             "critic/cost_loss": cost_loss,
-            "critic/reward_value": values.mean(),
-            "critic/reward_spread": exploration.ensemble_spread(values).mean(),
+            "critic/reward_value": values.mean() / config.reward_scale,
+            "critic/reward_spread": spread / config.reward_scale,
         }
         return reward_loss + cost_loss, metrics
 
@@ -370,12 +392,12 @@ def update_actor(
         penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)
         total = (temperature * log_prob - value + penalty).mean()
         metrics = {"actor/loss": total, "actor/std": std.mean()}
+        dead_zone = valuation.dead_zone(average, context, problem, config)
         for m, name in enumerate(problem.names):
             spread = exploration.ensemble_spread(quantiles[m]).mean()
             metrics[f"critic/cost_spread/{name}"] = spread
-            metrics[f"constraint/dead_zone/{name}"] = valuation.dead_zone(
-                average, context, problem, config
-            )[m]
+            if config.risk_form == "dual":
+                metrics[f"constraint/dead_zone/{name}"] = dead_zone[m]
         return total, (log_prob, risk, metrics)
 
     gradient, (log_prob, risk, metrics) = jax.grad(loss, has_aux=True)(
@@ -421,10 +443,10 @@ def update_pivot(
     Critics are frozen; the gradient reaches the pivot directly and through the critics'
     input, not through the actor.
     """
-    pivot_key, action_key = jax.random.split(key)
+    pivot_key, action_key, level_key = jax.random.split(key, 3)
     batch_size = batch.reward.shape[0]
     uniform = jax.random.uniform(pivot_key, (batch_size, problem.num_constraints))
-    levels, weights = valuation.policy_levels(action_key, batch_size, problem, config)
+    levels, weights = valuation.policy_levels(level_key, batch_size, problem, config)
 
     def loss(params: Array) -> Array:
         pivot = pivots.from_uniform(uniform, params, config.pivot.std)

@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
 
@@ -49,6 +49,7 @@ def check_range(
     """Refuse a number that is not finite or lies outside [low, high] or (low, high]."""
     good = (
         isinstance(value, Real)
+        and not isinstance(value, bool)
         and math.isfinite(value)
         and (low < value if open_low else low <= value)
         and value <= high
@@ -62,6 +63,14 @@ def check_range(
     else:
         text = "a finite number"
     raise ValueError(f"{what} must be {text}, got {value!r}.")
+
+
+def check_flags(what: str, config: Any, *names: str) -> None:
+    """Refuse anything but True and False: the text "no" would count as true."""
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, bool):
+            raise ValueError(f"{what}.{name} must be true or false, got {value!r}.")
 
 
 def check_count(what: str, value: int, low: int = 1) -> None:
@@ -88,9 +97,17 @@ def frozen_value(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def freeze(settings: Any, name: str) -> None:
-    """Make one field hashable: a config is static under `jit`."""
-    object.__setattr__(settings, name, frozen_value(getattr(settings, name)))
+def freeze(settings: Any) -> None:
+    """Make every field hashable and Python's own: a config is static under `jit`."""
+    for entry in fields(settings):
+        value = frozen_value(getattr(settings, entry.name))
+        object.__setattr__(settings, entry.name, value)
+
+
+def check_tuple(what: str, value: Any, of: str) -> None:
+    """Refuse one thing where several are expected."""
+    if not isinstance(value, tuple):
+        raise ValueError(f"{what} must be a list of {of}, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ class Constraint:
     """Parameter of a risk measure other than cvar and mean."""
 
     def __post_init__(self):
+        freeze(self)
         check_cost_name(self.name)
         check_range(f"limit of constraint {self.name!r}", self.limit, 0)
         _ = self.measure
@@ -150,11 +168,18 @@ class MultiplierConfig:
     """Proportional, integral and derivative gains, on (mean risk - limit) / limit."""
 
     def __post_init__(self):
+        freeze(self)
         check_range("multiplier.initial", self.initial, 0)
         check_range("multiplier.learning_rate", self.learning_rate, 0)
         if self.cap is not None:
             check_range("multiplier.cap", self.cap, 0, open_low=True)
-        freeze(self, "pid_gains")
+            if self.initial > self.cap:
+                raise ValueError(
+                    f"multiplier.initial must be at most multiplier.cap ({self.cap:g}), "
+                    f"got {self.initial:g}. Raise the cap or start lower."
+                )
+        check_flags("multiplier", self, "pid")
+        check_tuple("multiplier.pid_gains", self.pid_gains, "three numbers")
         if len(self.pid_gains) != 3:
             raise ValueError(
                 "multiplier.pid_gains must be three numbers (proportional, integral, "
@@ -182,6 +207,7 @@ class PivotConfig:
     """Bound on the outer step's gradient."""
 
     def __post_init__(self):
+        freeze(self)
         check_choice("pivot.mode", self.mode, PIVOT_MODES)
         check_range("pivot.std", self.std, 0, open_low=True)
         check_range("pivot.learning_rate", self.learning_rate, 0)
@@ -206,14 +232,16 @@ class ExplorationConfig:
     """Let the radius fall linearly to 0 over the run."""
 
     def __post_init__(self):
+        freeze(self)
         check_range("exploration.reward_optimism", self.reward_optimism)
         check_range("exploration.cost_optimism", self.cost_optimism)
         check_range("exploration.shift_radius", self.shift_radius, 0)
+        check_flags("exploration", self, "radius_is_kl", "decay")
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The learner. The five agents differ in `risk_form` and `behaviour` only."""
+    """The learner. The six agents differ in `risk_form` and `behaviour` only."""
 
     risk_form: str = "implicit"
     """scalar: mean cost; implicit: quantile network over levels; dual: with a pivot."""
@@ -232,7 +260,7 @@ class AgentConfig:
     num_quantiles: int = 32
     """Quantiles per cost critic in its loss."""
     num_policy_quantiles: int = 32
-    """Quantiles per cost critic in the actor's risk."""
+    """Quantiles per cost critic in the actor's risk; of the implicit form only."""
     num_cost_critics: int = 5
     """Members of the cost ensemble, per constraint."""
     kappa: float = 1.0
@@ -258,21 +286,30 @@ class AgentConfig:
     target_every: int = 2
     """Gradient steps between two updates of the target critics."""
     max_gradient_norm: float | None = None
-    """Clip each network's gradient to this global norm, or do not."""
+    """Clip each network's gradient to this norm, every member on its own, or do not."""
     normalize_observations: bool = False
     """Scale observations by running statistics, which are part of the agent's state."""
     reward_scale: float = 1.0
-    """Factor on rewards inside the learner; logs show rewards as they came."""
+    """Factor on rewards in the learner; episodes and values are logged without it."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     pivot: PivotConfig = field(default_factory=PivotConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
 
     def __post_init__(self):
+        freeze(self)
         check_choice("agent.risk_form", self.risk_form, RISK_FORMS)
         check_choice("agent.behaviour", self.behaviour, BEHAVIOURS)
         check_range("agent.discount", self.discount, 0, 1, open_low=True)
         check_range("agent.cost_discount", self.cost_discount, 0, 1, open_low=True)
         self._check_networks()
+        check_flags(
+            "agent",
+            self,
+            "layer_norm",
+            "shared_fractions",
+            "bootstrap_on_truncation",
+            "normalize_observations",
+        )
         for name in ("actor", "reward_critic", "cost_critic", "temperature"):
             what = f"{name}_learning_rate"
             check_range(f"agent.{what}", getattr(self, what), 0)
@@ -291,7 +328,7 @@ class AgentConfig:
             )
 
     def _check_networks(self):
-        freeze(self, "hidden_sizes")
+        check_tuple("agent.hidden_sizes", self.hidden_sizes, "whole numbers")
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:
             raise ValueError(
@@ -333,6 +370,7 @@ class TrainingConfig:
     """Whether checkpoints hold the replay; without it a resumed run is not exact."""
 
     def __post_init__(self):
+        freeze(self)
         for what in (
             "total_steps",
             "num_envs",
@@ -343,6 +381,7 @@ class TrainingConfig:
         ):
             check_count(f"training.{what}", getattr(self, what))
         check_count("training.learning_starts", self.learning_starts, 0)
+        check_flags("training", self, "keep_replay")
         check_range("training.gradient_steps", self.gradient_steps, 0, open_low=True)
         ratio = self.gradient_steps * self.num_envs
         if (
@@ -369,8 +408,10 @@ class EvaluationConfig:
     """Act with the policy's mean; otherwise sample it."""
 
     def __post_init__(self):
+        freeze(self)
         check_count("evaluation.every", self.every, 0)
         check_count("evaluation.episodes", self.episodes)
+        check_flags("evaluation", self, "deterministic")
 
 
 @dataclass(frozen=True)
@@ -387,9 +428,9 @@ class EnvConfig:
     """Function that computes the cost, as module:function; --cost-fn says to import it."""
 
     def __post_init__(self):
+        freeze(self)
         if self.episode_length is not None:
             check_count("env.episode_length", self.episode_length)
-        freeze(self, "params")
         try:
             hash(self.params)
         except TypeError:
@@ -414,8 +455,9 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self):
+        freeze(self)
         check_count("seed", self.seed, 0)
-        freeze(self, "constraints")
+        check_tuple("constraints", self.constraints, "constraints")
         names = [constraint.name for constraint in self.constraints]
         if len(set(names)) < len(names):
             raise ValueError(

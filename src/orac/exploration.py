@@ -98,14 +98,19 @@ def optimistic_objective(
     bounds: Bounds,
     multiplier: Float[Array, " constraint"],
     cost_value_limits: Float[Array, "constraint #batch"],
+    unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, ""], Float[Array, "constraint batch"]]:
     """Reward bound minus weighted cost bounds, summed over rows. Eq. (13).
 
-    The weights are held fixed when it is differentiated, and are the second output.
+    The weights are held fixed when it is differentiated, and are the second output. The
+    multiplier was learned from room in an episode's units; `unit` is what one of this
+    step's is worth there.
     """
     reward_bound, cost_bound = bounds(jnp.tanh(pre_tanh))
     weight = jax.lax.stop_gradient(
-        exploration_multiplier(multiplier[:, None], cost_value_limits, cost_bound)
+        exploration_multiplier(
+            multiplier[:, None], unit * cost_value_limits, unit * cost_bound
+        )
     )
     return (reward_bound - (weight * cost_bound).sum(axis=0)).sum(), weight
 
@@ -115,12 +120,13 @@ def optimistic_gradient(
     bounds: Bounds,
     multiplier: Float[Array, " constraint"],
     cost_value_limits: Float[Array, "constraint #batch"],
+    unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, "batch action"], Float[Array, "constraint batch"]]:
     """Gradient of the optimistic objective at the actor's own action. Eq. (17)."""
     # Choice: with respect to the mean before its tanh, as OAC's code has it; the paper
     # does not say. Rows are independent, so one gradient of the sum serves all.
     gradient_of = jax.grad(optimistic_objective, has_aux=True)
-    return gradient_of(mean, bounds, multiplier, cost_value_limits)
+    return gradient_of(mean, bounds, multiplier, cost_value_limits, unit)
 
 
 def shift_policy(
@@ -130,8 +136,11 @@ def shift_policy(
     multiplier: Float[Array, " constraint"],
     cost_value_limits: Float[Array, "constraint #batch"],
     shift_radius: Float[Array, ""] | float,
+    unit: Float[Array, " #batch"] | float = 1.0,
 ) -> Shift:
     """Mean of the behaviour policy N(shifted mean, std). Eq. (20)."""
-    gradient, weight = optimistic_gradient(mean, bounds, multiplier, cost_value_limits)
+    gradient, weight = optimistic_gradient(
+        mean, bounds, multiplier, cost_value_limits, unit
+    )
     shift = mean_shift(gradient, std, shift_radius)
     return Shift(mean + shift, weight, jnp.linalg.norm(shift, axis=-1))

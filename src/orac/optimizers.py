@@ -33,23 +33,36 @@ class Optimizers(NamedTuple):
     pivot: optax.GradientTransformation
 
 
+def for_each_member(
+    transform: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+    """A stateless transformation of each member of an ensemble, apart from the others."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        members = (transform.update(member, state)[0] for member in updates)
+        return tuple(members), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
 def make_optimizers(config: AgentConfig) -> Optimizers:
-    """Adam everywhere; networks may have their gradient's norm clipped first."""
-
-    def network_adam(learning_rate: float) -> optax.GradientTransformation:
-        if config.max_gradient_norm is None:
-            return optax.adam(learning_rate)
+    """Adam everywhere; each network may have its gradient's norm clipped first."""
+    actor = optax.adam(config.actor_learning_rate)
+    reward_critics = optax.adam(config.reward_critic_learning_rate)
+    cost_critics = optax.adam(config.cost_critic_learning_rate)
+    if config.max_gradient_norm is not None:
         clip = optax.clip_by_global_norm(config.max_gradient_norm)
-        return optax.chain(clip, optax.adam(learning_rate))
-
+        actor = optax.chain(clip, actor)
+        reward_critics = optax.chain(for_each_member(clip), reward_critics)
+        cost_critics = optax.chain(for_each_member(clip), cost_critics)
     return Optimizers(
-        actor=network_adam(config.actor_learning_rate),
-        reward_critics=network_adam(config.reward_critic_learning_rate),
-        cost_critics=network_adam(config.cost_critic_learning_rate),
+        actor=actor,
+        reward_critics=reward_critics,
+        cost_critics=cost_critics,
         temperature=optax.adam(config.temperature_learning_rate),
         multiplier=optax.adam(config.multiplier.learning_rate),
         pivot=optax.chain(
-            optax.clip_by_global_norm(config.pivot.max_gradient),
+            optax.clip(config.pivot.max_gradient),
             optax.adam(config.pivot.learning_rate),
         ),
     )

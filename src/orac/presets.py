@@ -120,8 +120,8 @@ def general(env_id: str) -> Config:
 def demo() -> Config:
     """GuardedMaze in minutes on two cores: 16 mazes, one gradient step a round.
 
-    Departs from the paper where its docstring fields say so: fewer quantiles, a time
-    limit that ends an episode, a quicker multiplier and a quarter of the shift radius.
+    Departs from the paper in four fields: fewer quantiles, a time limit that ends an
+    episode, a quicker multiplier and a quarter of the shift radius.
     """
     config = with_algorithm(guarded_maze(), "orac")
     agent = config.agent

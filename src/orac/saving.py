@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from orac import agents, config_text, pivots
+from orac import agents, config_text, observations, pivots
 from orac.agents import AgentState
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
@@ -100,7 +100,7 @@ def export(path: str | Path, config: Config, spec: EnvSpec, agent: AgentState) -
                 arrays[f"layer{i}/{name}"] = np.asarray(value)
     if config.agent.normalize_observations:
         stats = agent.observation_stats
-        variance = np.asarray(stats.deviation) / max(float(stats.seen), 1.0)
+        variance = np.asarray(observations.known_variance(stats))
         arrays["observation_mean"] = np.asarray(stats.mean)
         arrays["observation_scale"] = 1 / np.sqrt(variance + 1e-6)
     if config.agent.risk_form == "dual":

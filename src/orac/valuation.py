@@ -211,6 +211,13 @@ def from_here(
     return (value - context.accumulated_cost.T) / discount_reached(context)
 
 
+def episode_unit(context: Context, config: AgentConfig) -> Array | float:
+    """What a unit of the cost to go is worth in an episode's: see `from_here`."""
+    if config.risk_form != "dual" or config.pivot.mode != "episodic":
+        return 1.0
+    return discount_reached(context)
+
+
 def episode_risk(
     risk_to_go: Float[Array, "constraint batch"], context: Context, config: AgentConfig
 ) -> Float[Array, "constraint batch"]:

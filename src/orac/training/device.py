@@ -138,6 +138,8 @@ def one_round(
     return new_state, RoundReport(
         metrics={**metrics, **act_metrics},
         updated=updated,
+        finite_action=jnp.isfinite(action).all(),
+        finite_observation=jnp.isfinite(step.observation).all(),
         cost=step.cost.sum(axis=0),
         ended=done,
         totals=summed,

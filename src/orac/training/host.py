@@ -117,6 +117,8 @@ def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
         return new_state, RoundReport(
             metrics={**metrics, **act_metrics},
             updated=updated,
+            finite_action=jnp.isfinite(action).all(),
+            finite_observation=jnp.isfinite(step.next_observation).all(),
             cost=paid.sum(axis=0),
             ended=done,
             totals=summed,

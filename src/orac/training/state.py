@@ -52,8 +52,11 @@ class RoundReport(NamedTuple):
     """What leaves one round: metrics of its updates, and the episodes that ended."""
 
     metrics: Metrics
-    """NaN-free; meaningful only where `updated`."""
+    """Meaningful only where `updated`."""
     updated: Bool[Array, ""]
+    finite_action: Bool[Array, ""]
+    finite_observation: Bool[Array, ""]
+    """Of the step that was taken. With the action's, they tell who went wrong first."""
     cost: Float[Array, " constraint"]
     """Summed over the environments in this round."""
     ended: Bool[Array, " env"]

@@ -23,7 +23,10 @@ def check_report(
     report: RoundReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
     """Refuse a stretch in which something was not finite; the earliest is the cause."""
+    # An action that is no number makes an innocent environment return none either.
     bad = {
+        "the agent's action": ~np.asarray(report.finite_action),
+        "the environment's observation": ~np.asarray(report.finite_observation),
         "the environment's reward": rows_not_finite(report.totals.reward),
         "the environment's cost": rows_not_finite(report.totals.cost),
     }
