@@ -49,6 +49,10 @@ def test_a_study_runs_to_its_end_and_renders(name, out, capsys):
     for case in study.cases:
         for pair in paper.look_up(case.key) if case.key else ():
             assert paper.spread_text(pair) in told
+    if name.startswith("ablation"):
+        runs = [run for run in plan(study, range(2), out) if run.config.seed == 0]
+        logs = {(run.path / "metrics.csv").read_bytes() for run in runs}
+        assert len(logs) == len(runs), "what an ablation varies must reach the learner"
     assert "paper" in (kept / "table.md").read_text()
     assert (kept / "figure.png").stat().st_size > 5_000
     assert "Partial study" not in told

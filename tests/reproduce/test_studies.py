@@ -224,6 +224,13 @@ def test_our_numbers_are_the_mean_of_the_last_evaluations(tmp_path):
         assert row[-1] == "10,000"
 
 
+def test_a_table_names_the_limit_that_its_runs_had(tmp_path):
+    for words, told in (([], "Limit 720."), (["constraints.0.limit=3"], "Limit 3.")):
+        study = with_settings(STUDIES["table3"], 10_000, words)
+        (table,) = study.make_tables(collect(study.cases, tmp_path))
+        assert table.notes[1].startswith(told)
+
+
 def test_half_a_standard_deviation_is_the_papers_band():
     curves = [
         (np.array([1, 2]), np.array([0.0, 5.0])),

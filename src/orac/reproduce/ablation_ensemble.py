@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from orac.report.tables import Table
 from orac.reproduce.comparison import SAFETY, compare
 from orac.reproduce.safety_cases import (
-    LIMIT,
     agent_of,
     curves_figure,
     evaluate_every,
@@ -49,7 +48,7 @@ def make_tables(everything: Sequence[Found]) -> list[Table]:
             if f.case.config.constraints[0].tail == tail
         ]
         if rows:
-            tables.append(compare(f"{TITLE}, tail {tail:g}", rows, SAFETY, LIMIT))
+            tables.append(compare(f"{TITLE}, tail {tail:g}", rows, SAFETY))
     return tables
 
 

@@ -36,19 +36,29 @@ def compare(
     title: str,
     rows: Sequence[tuple[str, Found]],
     columns: Sequence[Column],
-    limit: float,
 ) -> Table:
     """One row for each named case; the numbers of a row are in the order of `columns`."""
     headings = [(column.heading, "paper") for column in columns]
     flat = [word for pair in headings for word in pair]
-    note = (
-        f"Limit {limit:g}. Last evaluation of each seed: mean over seeds with its 95 % "
-        "interval, beside the paper's mean ± spread. One seed has no interval."
-    )
     everything = [found for _, found in rows]
+    note = (
+        f"{limit_words(everything)} Last evaluation of each seed: mean over seeds with "
+        "its 95 % interval, beside the paper's mean ± spread. One seed has no interval."
+    )
     notes = (budget_note(everything), note, *shortcomings(everything))
     body = tuple(_row(name, found, columns) for name, found in rows)
     return Table(title, ("agent", *flat, "seeds", "steps"), body, notes)
+
+
+def limit_of(found: Found) -> float:
+    """The limit that the runs really had, or will have."""
+    config = found.runs[0].config if found.runs else found.case.config
+    return config.constraints[0].limit
+
+
+def limit_words(everything: Sequence[Found]) -> str:
+    limits = sorted({limit_of(found) for found in everything})
+    return f"Limit {' and '.join(f'{limit:g}' for limit in limits)}."
 
 
 def _row(name: str, found: Found, columns: Sequence[Column]) -> tuple[str, ...]:

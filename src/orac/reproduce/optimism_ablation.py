@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from orac.report.tables import Table
 from orac.reproduce.comparison import SAFETY, compare
 from orac.reproduce.safety_cases import (
-    LIMIT,
     agent_of,
     config_value,
     curves_figure,
@@ -40,7 +39,7 @@ def optimism_study(
             has = found.case.config.agent.behaviour == "optimistic"
             told = f", {word} {config_value(found.case.config, field):g}" if has else ""
             rows.append((f"{agent_of(found)}{told}", found))
-        return [compare(title, rows, SAFETY, LIMIT)]
+        return [compare(title, rows, SAFETY)]
 
     return Study(
         name=name,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orac import config_text, presets
-from orac.reproduce.comparison import SAFETY, compare
+from orac.reproduce.comparison import SAFETY, compare, limit_of
 from orac.reproduce.curves import Panel, draw
 from orac.reproduce.study import Case, Found
 from orac.summaries import cvar_curve, evaluation_curve
@@ -24,7 +24,6 @@ AGENTS = {
     "wcsac-iqn": "WCSAC-IQN",
     "wcsac-lin": "WCSAC-Lin",
 }
-LIMIT = 10.0
 
 
 def evaluate_every(steps: int) -> int:
@@ -81,7 +80,6 @@ def world_tables(everything: Sequence[Found], title: str) -> list[Any]:
                 if world_of(found) == world
             ],
             SAFETY,
-            LIMIT,
         )
         for world in dict.fromkeys(map(world_of, everything))
     ]
@@ -115,9 +113,10 @@ def panels(
     title: str, lines: Sequence[tuple[str, Found]], tails: Sequence[float]
 ) -> list[Panel]:
     """Reward, mean cost and the CVaR at each tail."""
+    limit = limit_of(lines[0][1])
     found = [
         Panel(f"{title}: reward", lines, lambda run: evaluation_curve(run, "reward")),
-        Panel("mean cost", lines, lambda run: evaluation_curve(run, "cost"), LIMIT),
+        Panel("mean cost", lines, lambda run: evaluation_curve(run, "cost"), limit),
     ]
     for tail in tails:
         found.append(
@@ -125,7 +124,7 @@ def panels(
                 f"CVaR {tail:g} of cost",
                 lines,
                 lambda run, tail=tail: cvar_curve(run, "cost", tail),
-                LIMIT,
+                limit,
             )
         )
     return found

@@ -5,14 +5,14 @@ from typing import Any
 
 from orac import presets
 from orac.report.tables import Table
-from orac.reproduce.comparison import COST, REWARD, Column, compare
+from orac.reproduce.comparison import COST, REWARD, Column, compare, limit_of
 from orac.reproduce.curves import Panel, draw
 from orac.reproduce.safety_cases import evaluate_every
 from orac.reproduce.study import Case, Found, Study
 from orac.summaries import cvar_curve, evaluation_curve
 
 TITLE = "Reward, cost and outages in CityLearn"
-LIMIT, TAIL = 720.0, 0.05
+TAIL = 0.05
 ROWS = (
     ("sac-lag", "SAC-Lag", "sac_lag"),
     ("wcsac", "WCSAC-0.05", "wcsac_0.05"),
@@ -43,20 +43,21 @@ def make_cases() -> tuple[Case, ...]:
 
 def make_tables(everything: Sequence[Found]) -> list[Table]:
     rows = [(found.case.label, found) for found in everything]
-    return [compare(TITLE, rows, COLUMNS, LIMIT)]
+    return [compare(TITLE, rows, COLUMNS)]
 
 
 def make_figure(everything: Sequence[Found], band: str) -> Any:
     """Reward, cost and its CVaR in evaluations."""
     lines = [(found.case.label, found) for found in everything]
+    limit = limit_of(everything[0])
     panels = [
         Panel("CityLearn: reward", lines, lambda run: evaluation_curve(run, "reward")),
-        Panel("mean cost", lines, lambda run: evaluation_curve(run, "cost"), LIMIT),
+        Panel("mean cost", lines, lambda run: evaluation_curve(run, "cost"), limit),
         Panel(
             f"CVaR {TAIL:g} of cost",
             lines,
             lambda run: cvar_curve(run, "cost", TAIL),
-            LIMIT,
+            limit,
         ),
     ]
     return draw([panels], band)
