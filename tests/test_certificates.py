@@ -210,7 +210,7 @@ def test_sentence_of_a_certificate_that_holds():
     assert certificate.certified
     assert certificate.sentence() == (
         "with 95 % confidence the CVaR at 0.05 of episode cost is below 5.27 (limit 6): "
-        "certified with 1000 episodes"
+        "certified by 1000 episodes"
     )
 
 
@@ -254,6 +254,30 @@ def test_sentence_of_a_bound_that_says_nothing():
     assert "is at most the declared bound, 24 (limit 6)" in certificate.sentence()
 
 
+def certify(costs, cost_limit, cost_bound=24.0):
+    estimate = sample_cvar(costs, 0.05)
+    return certify_cvar(
+        costs, estimate, cost_limit=cost_limit, tail=0.05, cost_bound=cost_bound
+    )
+
+
+def test_a_bound_below_the_limit_certifies_without_any_merit_of_the_policy():
+    sentence = certify([4.0], 30.0).sentence()
+    assert "at most the declared bound, 24 (limit 30)" in sentence
+    assert sentence.endswith("certified by that bound alone, whatever the policy")
+
+
+def test_one_episode_is_spelled_as_one():
+    sentence = certify([0.0], 0.0, cost_bound=None).sentence()
+    assert "about 59 episodes like these" in sentence
+    whole = certify_violations([0.0], 5.0, tail=0.96).sentence()
+    assert whole.endswith("is below 0.95 (limit 0.96): certified by 1 episode")
+
+
+def test_where_nothing_can_cost_no_episode_is_needed():
+    assert episodes_needed([0.0, 0.0], 0.0, 0.05, 0.0) == 2
+
+
 def test_without_a_declared_bound_the_sentence_says_why_and_what_can_be_said():
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=5.0, tail=0.05, cost_bound=None
@@ -265,7 +289,7 @@ def test_without_a_declared_bound_the_sentence_says_why_and_what_can_be_said():
         "no bound of an episode's cost, and without one a single unseen episode could "
         "cost anything. What can be said without it: with 95 % confidence the "
         "probability of an episode cost above 5 is below 0.003 (limit 0.05): certified "
-        "with 1000 episodes"
+        "by 1000 episodes"
     )
 
 
@@ -296,6 +320,14 @@ def test_violations_tell_how_many_episodes_they_would_need():
         (lambda: cvar_upper_bound([], 0.1, 24.0), "one cost per episode"),
         (lambda: certify_violations([np.nan, 1.0], 5.0, 0.1), "in 1 of 2 episodes"),
         (lambda: share_upper_bound(3, 2), "got 3 of 2"),
+        (lambda: share_upper_bound(0.5, 2), "whole numbers"),
+        (lambda: certify([4.0], math.nan), "cost_limit must be at least 0, got nan"),
+        (lambda: certify([4.0], -1.0), "cost_limit must be at least 0, got -1"),
+        (
+            lambda: certify_violations([4.0], math.nan, 0.1),
+            "cost_limit must be a finite",
+        ),
+        (lambda: episodes_needed([4.0], math.inf, 0.1, 24.0), "cost_limit must be"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_with_the_reason(call, text):

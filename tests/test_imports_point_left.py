@@ -26,7 +26,7 @@ ROOMS = """
     training saving policy
     betting statistics certificates aggregates results summaries ranking
     api
-    plots video report compare
+    plots playing pictures video report compare
     worker schedule schedule_ray reproduce sweep
     demo doctor
     cli_options cli_evaluation cli_studies cli __main__

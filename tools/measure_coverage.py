@@ -120,6 +120,31 @@ def mean_table() -> str:
     return table(["distribution of runs", "interval", *map(str, RUNS)], rows)
 
 
+def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
+    """Of a share of episodes whose probability differs from run to run (beta).
+
+    How often an interval in [0, 1] holds the mean, and how often there is none.
+    """
+    random, held, known = np.random.default_rng(runs), [], []
+    for _ in range(20):
+        chance = random.beta(20 * mean, 20 * (1 - mean), (runs, 500))
+        shares = random.binomial(episodes, chance) / episodes
+        band = statistics.mean_band(shares, bounds=(0.0, 1.0))
+        assert band.low is not None and band.high is not None
+        known.append(np.isfinite(band.low))
+        held.append((band.low <= mean) & (mean <= band.high))
+    return [float(np.mean(held) / np.mean(known)), 1 - float(np.mean(known))]
+
+
+def share_table() -> str:
+    rows = []
+    for mean in (0.5, 0.2, 0.05, 0.01):
+        found = [share_coverage(mean, n) for n in RUNS]
+        cells = [f"{percent(held)} ({percent(none)})" for held, none in found]
+        rows.append([f"{mean:g}", *cells])
+    return table(["mean share", *map(str, RUNS)], rows)
+
+
 def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
     """Of ours minus theirs, whose runs spread `factor` times as much."""
     draw, truth = BETWEEN[name]
@@ -211,6 +236,7 @@ def improvement_table() -> str:
 
 TABLES = {
     "means": mean_table,
+    "shares": share_table,
     "differences": difference_table,
     "middle": middle_table,
     "improvement": improvement_table,

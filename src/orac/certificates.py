@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac import betting
+from orac.config import check_range
 from orac.statistics import check_level, check_share
 
 _MOST_EPISODES = 1_000_000
@@ -54,8 +55,11 @@ class Certificate:
             f"with {100 * self.level:g} % confidence {self.quantity} is {relation} "
             f"{_round_up(self.upper)} (limit {self.limit:g})"
         )
+        if self.certified and vacuous:
+            return f"{bound}: certified by that bound alone, whatever the policy"
         if self.certified:
-            return f"{bound}: certified with {self.episodes} episodes"
+            plural = "" if self.episodes == 1 else "s"
+            return f"{bound}: certified by {self.episodes} episode{plural}"
         return f"{bound}: not certified; {self._way_out()}"
 
     def _way_out(self) -> str:
@@ -86,6 +90,7 @@ def certify_cvar(
     """
     episodes = _episode_costs(costs, cost_bound)
     _check_tail(tail)
+    check_range("cost_limit", cost_limit, 0)
     what = "mean" if tail == 1 else f"CVaR at {tail:g}"
     quantity = f"the {what} of episode cost"
     if cost_bound is None:
@@ -130,6 +135,7 @@ def certify_violations(
     at risk is within the limit, not how bad the episodes beyond it are.
     """
     _check_tail(tail)
+    check_range("cost_limit", cost_limit)
     costs = _episode_costs(costs, None)
     n, violations = len(costs), int((costs > cost_limit).sum())
     upper = share_upper_bound(violations, n, level)
@@ -189,9 +195,11 @@ def episodes_needed(
     """
     check_level(level)
     _check_tail(tail)
-    costs = _episode_costs(costs, cost_bound) / cost_bound
+    check_range("cost_limit", cost_limit, 0)
+    costs = _episode_costs(costs, cost_bound)
     if cost_limit >= cost_bound:
         return len(costs)
+    costs = costs / cost_bound
 
     def certifies(n: int) -> bool:
         more = np.resize(costs, n)

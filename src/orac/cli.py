@@ -230,11 +230,14 @@ def run_report(options: argparse.Namespace) -> int:
     else:
         print(report.render(options.paths, options.format), end="")
     if options.figures:
+        from orac.pictures import save_pictures
         from orac.plots import save_figures
         from orac.results import read_results
 
-        for path in save_figures(read_results(options.paths), options.figures, ".pdf"):
-            print(f"Figure: {path}")
+        found = read_results(options.paths)
+        drawn = save_figures(found, options.figures, ".pdf")
+        drawn += save_pictures(found, options.figures, ".pdf")
+        print("\n".join(f"Figure: {path}" for path in drawn))
     return 0
 
 

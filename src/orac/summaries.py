@@ -37,6 +37,8 @@ class Measure:
     title: str
     higher_is_better: bool | None = False
     """None where more is neither better nor worse."""
+    cost: str = ""
+    """Name of the cost that it is the constrained risk of."""
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -113,6 +115,21 @@ def measures(groups: Sequence[Group]) -> list[Measure]:
         if constraints:
             found.append(Measure(f"{column}/violation_rate", f"P({words} > limit)"))
         found.append(Measure(f"{column}/worst", f"worst {words}"))
+    return found
+
+
+def decisive_measures(groups: Sequence[Group]) -> list[Measure]:
+    """The reward, and the risk that each constraint is about."""
+    found = [Measure("reward/mean", "reward", higher_is_better=True)]
+    known: dict[str, set[str]] = {}
+    for group in groups:
+        for constraint in group.config.constraints:
+            known.setdefault(constraint.name, set()).add(str(constraint.measure))
+    for name, risks in known.items():
+        words = name if name == "cost" else f"cost {name}"
+        risk = risks.pop() if len(risks) == 1 else "own constrained risk"
+        key = f"{cost_column(name)}/risk"
+        found.append(Measure(key, f"{risk} of {words}", cost=name))
     return found
 
 

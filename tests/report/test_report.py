@@ -7,14 +7,17 @@ import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
 from orac import report
+from orac.aggregates import interquartile_mean
 from orac.cli import main
-from orac.report import page, tables
+from orac.report import charts, page, tables
+from orac.report.profiles import profile_charts
 from orac.results import read_results
 from orac.statistics import Interval
-from orac.summaries import interval, seed_values
+from orac.summaries import average, interval, seed_values
 from synthetic_runs import make_config, write_run
 
 NASTY = "</script><img src=x onerror=alert(1)>|&_%"
@@ -47,6 +50,10 @@ def test_the_page_has_tables_charts_pictures_configs_and_machines(text, study):
         "CVaR at 0.05 of cost",
         "Cost in the last evaluation",
         "Multiplier of cost",
+        "Share of seeds with a reward above x",
+        "Share of seeds with a CVaR at 0.05 of cost above x",
+        "Interquartile means in orac/GuardedMaze-v0",
+        "Who wins where in orac/GuardedMaze-v0",
         "Differences between the configs",
         "agent.behaviour",
         "What was run where",
@@ -89,14 +96,49 @@ def test_the_charts_are_valid_json_with_gaps_instead_of_nan(text):
     )
     assert found is not None
     charts = json.loads(found[1], parse_constant=lambda word: pytest.fail(word))
-    assert len(charts) == 8
+    assert len(charts) == 10
     names = [trace.get("name") for trace in charts[0]["data"]]
     assert "orac (3 seeds)" in names
 
 
+def test_profiles_are_those_of_the_seeds_and_leave_one_seed_out(study):
+    groups = read_results([study]).groups
+    reward, risk = profile_charts(groups)
+    lines = {t["name"]: t for t in reward.data if "name" in t}
+    assert sorted(lines) == ["orac (3 seeds)", "wcsac (3 seeds)"]
+    (group,) = [g for g in groups if g.label == "wcsac"]
+    scores = seed_values(group)["reward/mean"]
+    line = lines["wcsac (3 seeds)"]
+    for x, y in zip(line["x"], line["y"], strict=True):
+        assert y == pytest.approx((scores > x).mean(), abs=1e-3)
+    assert [shape["x0"] for shape in risk.layout["shapes"]] == [5.0]
+
+
+def test_interquartile_means_stand_in_their_table(study):
+    (group,) = [g for g in read_results([study]).groups if g.label == "wcsac"]
+    middle = interquartile_mean(seed_values(group)["reward/mean"])
+    text = report.render([study], "markdown").partition("## Interquartile")[2]
+    (row,) = [x for x in text.partition("##")[0].splitlines() if "| wcsac" in x]
+    assert tables.cell(middle) in row
+
+
+def test_seeds_that_agree_have_no_band_and_say_so_on_hover():
+    steps = np.arange(4.0)
+    curves = [
+        (steps, np.array([1.0, 2.0, 5.0, 3.0])),
+        (steps, np.array([1.5, 2, 5, 4])),
+    ]
+    curve = average(curves)
+    (band,) = charts._band_traces(curve, {"line": {"color": "#000000"}})
+    # Steps 1 and 2, where both seeds agree, are left out: two outlines and a gap.
+    assert band["x"] == [0, 0, None, 3, 3]
+    assert charts._hover(5.0, np.nan, np.nan, 2) == "5 (all 2 seeds equal)"
+    assert charts._hover(5.0, np.nan, np.nan, 1) == "5 (one seed)"
+
+
 def test_markdown_rows_have_as_many_cells_as_the_head(study):
     blocks = report.render([study], "markdown").split("\n## ")
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks:
         rows = [line for line in block.splitlines() if line.startswith("|")]
         counts = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
@@ -106,7 +148,7 @@ def test_markdown_rows_have_as_many_cells_as_the_head(study):
 
 def test_latex_escapes_and_balances(study):
     text = report.render([study], "latex")
-    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 6
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 7
     assert r"agent.risk\_form" in text and r"\textbar{}\&\_\%" in text
     body = re.sub(r"^%.*$", "", text, flags=re.M)
     assert not re.search(r"(?<!\\)[%#$]", body)
@@ -162,8 +204,6 @@ def test_an_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):
     ],
 )
 def test_a_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):
-    import numpy as np
-
     from orac.report.contents import _verdict
 
     found = interval(np.array(risks))

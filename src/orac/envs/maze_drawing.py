@@ -109,17 +109,24 @@ def _cost_tag(axes: Any, at: tuple[float, float], cost: float, number: int) -> A
 def make_figure(params: GuardedMaze, title: str) -> tuple[Any, Any]:
     """A figure of the empty maze with its legend, and the axes to draw episodes in."""
     matplotlib = import_matplotlib()
-    layout = params.layout
     figure = matplotlib.figure.Figure(figsize=_FIGURE_SIZE, dpi=100)
     matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
     axes = figure.add_axes(_MAP_PLACE)
+    draw_map(axes, params)
+    axes.set_title(title, fontsize=13, loc="left", pad=10)
+    _draw_legend(figure, matplotlib, params)
+    return figure, axes
+
+
+def draw_map(axes: Any, params: GuardedMaze) -> None:
+    """The empty maze into axes of any figure: cells, their letters, the start."""
+    matplotlib, layout = import_matplotlib(), params.layout
     axes.set_xlim(-0.5, layout.width - 0.5)
     axes.set_ylim(-0.5, layout.height - 0.5)
     axes.set_aspect("equal", anchor="NW")
     axes.set_xticks(range(layout.width))
     axes.set_yticks(range(layout.height))
     axes.tick_params(length=0)
-    axes.set_title(title, fontsize=13, loc="left", pad=10)
     for x, y in np.ndindex(layout.width, layout.height):
         letter = layout.letter((x, y))
         axes.add_patch(_cell_patch(matplotlib, letter, (x, y)))
@@ -127,8 +134,6 @@ def make_figure(params: GuardedMaze, title: str) -> tuple[Any, Any]:
         if letter in _HATCHES and letter not in map(layout.letter, beside):
             axes.text(x + 0.42, y - 0.42, letter, **_LETTER_STYLE)
     axes.add_patch(_start_patch(matplotlib, params))
-    _draw_legend(figure, matplotlib, params)
-    return figure, axes
 
 
 def _cell_patch(matplotlib: Any, letter: str, centre: tuple[int, int]) -> Any:

@@ -14,7 +14,16 @@ import numpy as np
 from orac.evaluation import cost_column
 from orac.plots import COLOURS
 from orac.report.distributions import distribution_chart
-from orac.report.drawing import Chart, limit_label, limit_shape, make_layout, rounded
+from orac.report.drawing import (
+    DASHES,
+    Chart,
+    faint,
+    limit_label,
+    limit_shape,
+    make_layout,
+    rounded,
+)
+from orac.report.profiles import profile_charts
 from orac.results import Group, Run
 from orac.summaries import (
     Curve,
@@ -27,7 +36,6 @@ from orac.summaries import (
     metric_curve,
 )
 
-_DASHES = ("solid", "dash", "dashdot", "dot")
 _MOST_POINTS = 250
 ReadCurve = Callable[[Run], tuple[np.ndarray, np.ndarray]]
 
@@ -56,7 +64,7 @@ def world_charts(groups: Sequence[Group]) -> list[Chart]:
             title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
             charts.append(curve_chart(title, groups, risk, at))
         charts.append(distribution_chart(groups, name, tails.get(name, [])))
-    charts += training_charts(groups)
+    charts += [*profile_charts(groups), *training_charts(groups)]
     return [chart for chart in charts if chart.data]
 
 
@@ -121,7 +129,7 @@ def _mean_trace(
 ) -> dict[str, Any]:
     numbers = (curve.mean, curve.low, curve.high, curve.seeds)
     bounds = zip(*(values.tolist() for values in numbers), strict=True)
-    dash = _DASHES[number_ % len(_DASHES)]
+    dash = DASHES[number_ % len(DASHES)]
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(curve.steps) <= 60 else "lines",
@@ -180,15 +188,10 @@ def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
             "x": rounded(np.concatenate(x[:-1]), 12),
             "y": rounded(np.concatenate(y[:-1])),
             "fill": "toself",
-            "fillcolor": _faint(style["line"]["color"]),
+            "fillcolor": faint(style["line"]["color"]),
             "hoverinfo": "skip",
             "showlegend": False,
             **style,
             "line": {"width": 0},
         }
     ]
-
-
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.15)"

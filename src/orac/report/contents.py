@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from orac import config_text
+from orac.aggregates import interquartile_mean
 from orac.evaluation import cost_column
 from orac.ranking import in_words, wins
 from orac.report.tables import Table, cell, number
@@ -17,6 +18,7 @@ from orac.statistics import Interval
 from orac.summaries import (
     Measure,
     common_tails,
+    decisive_measures,
     interval,
     key_interval,
     measures,
@@ -42,6 +44,7 @@ def world_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Tab
         _result_table(env_id, groups, values, level),
         _own_table(env_id, groups, values, level),
         winner_table(env_id, groups, level),
+        _middle_table(env_id, groups, values, level),
         _training_table(env_id, trained, level) if trained else None,
     ]
     return [table for table in tables if table is not None]
@@ -112,6 +115,35 @@ def _own_table(
     title = f"Means of the environment's own metrics in {env_id}"
     columns = ("agent", *(x.title for x in shown))
     return Table(title, columns, tuple(rows)) if rows else None
+
+
+def _middle_table(
+    env_id: str,
+    groups: Sequence[Group],
+    values: Sequence[dict[str, np.ndarray]],
+    level: float,
+) -> Table | None:
+    """Interquartile means of what decides, for groups of several trained seeds."""
+    shown = decisive_measures(groups)
+    rows = []
+    for group, known in zip(groups, values, strict=True):
+        if len(group.evaluated) < 2 or group.is_rule:
+            continue
+        scores = [known.get(x.key) for x in shown]
+        cells = (
+            cell(interquartile_mean(x, level))
+            if x is not None and np.isfinite(x).all()
+            else cell(None)
+            for x in scores
+        )
+        rows.append((group.label, str(len(group.evaluated)), *cells))
+    note = (
+        "Mean of the middle half of the seeds, which one seed gone wrong does not move; "
+        "with fewer than four seeds nothing is left out, and it is the mean."
+    )
+    columns = ("agent", "seeds", *(x.title for x in shown))
+    title = f"Interquartile means in {env_id}"
+    return Table(title, columns, tuple(rows), (note,)) if rows else None
 
 
 def winner_table(env_id: str, groups: Sequence[Group], level: float) -> Table | None:

@@ -9,6 +9,7 @@ from orac.plots import INK
 
 AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
 HEIGHT = 340
+DASHES = ("solid", "dash", "dashdot", "dot")
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,9 @@ def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
     """So many significant digits, whole numbers as such; what is not finite is a gap."""
     short = [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
     return [int(x) if x is not None and x.is_integer() else x for x in short]
+
+
+def faint(colour: str) -> str:
+    """A colour for areas behind lines of that colour."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.15)"

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from orac import config_text
+from orac import config_text, pictures
 from orac.report import charts, contents
 from orac.report.tables import to_html
-from orac.results import Results
+from orac.results import Group, Results
 
 _PICTURE_BUDGET = 3_000_000
 """Bytes of PNG files that a page takes in; others are named."""
@@ -39,7 +39,8 @@ def make_page(found: Results, roots: Sequence[Path], level: float = 0.95) -> str
         first, *others = contents.world_tables(env_id, groups, level)
         sections.append(
             f"<section><h2>{html.escape(env_id)}</h2>{to_html(first)}"
-            f"<div class=charts>{figures}</div>{''.join(map(to_html, others))}</section>"
+            f"<div class=charts>{figures}</div>{_behaviour(groups)}"
+            f"{''.join(map(to_html, others))}</section>"
         )
     sections += [_pictures(found, roots), _configs(found), _machines(found)]
     template = files("orac.report").joinpath("page.html").read_text(encoding="utf-8")
@@ -99,20 +100,39 @@ def _figure(title: str, number: int) -> str:
     )
 
 
+def _behaviour(groups: Sequence[Group]) -> str:
+    """What the policies do, played now from the runs' checkpoints."""
+    try:
+        drawn, told = pictures.world_pictures(groups)
+    except ImportError as error:
+        drawn, told = [], [f"No pictures of the policies: {error}"]
+    shown = "".join(
+        _image(picture.title, pictures.to_png(picture), picture.title)
+        for picture in drawn
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in told)
+    images = f"<div class=pictures>{shown}</div>" if shown else ""
+    return images + (f"<ul class=notes>{notes}</ul>" if notes else "")
+
+
+def _image(alt: str, data: bytes, caption: str) -> str:
+    source = base64.b64encode(data).decode()
+    return (
+        f'<figure><img alt="{html.escape(alt)}" src="data:image/png;base64,{source}">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
+
+
 def _pictures(found: Results, roots: Sequence[Path]) -> str:
     """PNG files beside the runs, as long as they fit."""
     shown, left, budget = [], [], _PICTURE_BUDGET
     for path in find_pictures(found, roots):
-        data, name = path.read_bytes(), html.escape(str(path))
+        data = path.read_bytes()
         if len(data) > budget:
-            left.append(name)
+            left.append(html.escape(str(path)))
             continue
         budget -= len(data)
-        source = base64.b64encode(data).decode()
-        shown.append(
-            f'<figure><img alt="{name}" src="data:image/png;base64,{source}">'
-            f"<figcaption>{name}</figcaption></figure>"
-        )
+        shown.append(_image(str(path), data, str(path)))
     if not shown and not left:
         return ""
     note = f"<p class=note>Left out for size: {', '.join(left)}</p>" if left else ""
