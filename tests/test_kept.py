@@ -73,7 +73,7 @@ def test_an_agent_and_a_rule_are_compared_in_the_environments_metrics_too(root):
     world = root / "orac-GuardedMaze-v0"
     (table,) = compare(world / "orac", world / "long_path")
     verdicts = {row[0]: row[-1] for row in table.rows}
-    assert verdicts["path_long"] and verdicts["reward"]
+    assert verdicts["took the long path"] and verdicts["reward"]
     assert "B is long_path (rule) (3 seeds)" in table.notes[0]
 
 

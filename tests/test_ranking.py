@@ -91,7 +91,20 @@ def test_a_shared_best_mean_names_all_who_share_it(tmp_path):
 def test_what_has_no_better_side_is_not_won():
     values = [{"env/guard_present": np.ones(2), "env/unserved_energy": np.ones(2)}]
     sides = {m.title: m.higher_is_better for m in summaries.own_measures(values)}
-    assert sides == {"guard_present": None, "unserved_energy": False}
-    assert summaries.bounds_of("env/unserved_energy") == (0, 1)
-    assert summaries.bounds_of("cost/violation_rate") == (0, 1)
-    assert summaries.bounds_of("cost/mean") == (-np.inf, np.inf)
+    assert sides == {"guard present": None, "unserved energy": False}
+
+
+def test_intervals_end_where_truth_does():
+    some, below = np.array([0.5, 1.0]), np.array([-0.5, 1.0])
+    for key, values, expected in (
+        ("env/unserved_energy", some, (0, 1)),
+        ("cost/violation_rate", some, (0, 1)),
+        ("cost/heat/violation_rate", some, (0, 1)),
+        ("cost/mean", some, (0, np.inf)),
+        ("cost/mean", below, (-np.inf, np.inf)),
+        ("reward/mean", some, (-np.inf, np.inf)),
+        ("train/reward", some, (-np.inf, np.inf)),
+        ("env/of_the_user", some, (-np.inf, np.inf)),
+    ):
+        assert summaries.bounds_of(key, values) == expected
+    assert summaries.interval(np.array([0.0, 1.0, 9.0]), key="cost/mean").low == 0

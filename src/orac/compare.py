@@ -17,6 +17,7 @@ from orac.results import Group, Results, read_results
 from orac.statistics import Interval, difference_interval
 from orac.summaries import (
     Measure,
+    bounds_of,
     common_tails,
     interval,
     measures,
@@ -138,12 +139,13 @@ def differences(pair: Pair, level: float = 0.95) -> list[Difference]:
         sides = [interval(values, level, measure.key) for values in known]
         if known[0] is None or known[1] is None or not (sides[0] and sides[1]):
             continue
+        bounds = bounds_of(measure.key, np.concatenate([known[0], known[1]]))
         found.append(
             Difference(
                 measure,
                 sides[0],
                 sides[1],
-                difference_interval(known[0], known[1], level, measure.bounds),
+                difference_interval(known[0], known[1], level, bounds),
                 _improvement(known[0], known[1], measure.higher_is_better, level),
             )
         )

@@ -103,17 +103,14 @@ def _win(
     best = tuple(label for label, _, _ in first)
     for label, numbers, _ in (one for one in known if one[0] not in best):
         clear = all(
-            _is_ahead(sign * own, sign * numbers, shared, measure.bounds)
-            for _, own, _ in first
+            _is_ahead(sign * own, sign * numbers, shared) for _, own, _ in first
         )
         (ahead if clear else unclear).append(label)
     return Win(measure, best, first[0][2], tuple(ahead), tuple(unclear), among)
 
 
-def _is_ahead(
-    ours: np.ndarray, theirs: np.ndarray, level: float, bounds: tuple[float, float]
-) -> bool:
-    found = difference_interval(ours, theirs, level, bounds)
+def _is_ahead(ours: np.ndarray, theirs: np.ndarray, level: float) -> bool:
+    found = difference_interval(ours, theirs, level)
     return found.low is not None and found.low > 0
 
 

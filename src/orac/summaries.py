@@ -7,6 +7,7 @@ the unit of both. Knows nothing of files, figures or pages.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,30 +41,37 @@ class Measure:
     cost: str = ""
     """Name of the cost that it is the constrained risk of."""
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Lower and upper end of its interval."""
-        return bounds_of(self.key)
+
+class OwnMetric(NamedTuple):
+    """How to read a metric of an environment."""
+
+    title: str
+    higher_is_better: bool | None = None
+    is_share: bool = False
 
 
-OWN_METRICS: dict[str, tuple[bool | None, bool]] = {
-    "unserved_energy": (False, True),
-    "outage_violations": (False, True),
-    "goals": (True, False),
-    "guard_present": (None, True),
-    "moved": (None, False),
-    "path_long": (None, True),
-    "path_guarded": (None, True),
-    "path_none": (False, True),
+OWN_METRICS = {
+    "unserved_energy": OwnMetric("unserved energy", False, True),
+    "outage_violations": OwnMetric("outage violations", False, True),
+    "goals": OwnMetric("goals", True),
+    "guard_present": OwnMetric("guard present", None, True),
+    "moved": OwnMetric("moved in the last step", None, True),
+    "path_long": OwnMetric("took the long path", None, True),
+    "path_guarded": OwnMetric("took the guarded cell", None, True),
+    "path_none": OwnMetric("never arrived", False, True),
 }
-"""Metrics of the environments that come with us: is more better, and is it a share?"""
+"""Those that come with us; others have their name for a title, and no better side."""
 
 
-def bounds_of(key: str) -> tuple[float, float]:
-    """Between what a number of the summary must lie: shares are in [0, 1]."""
-    _, is_share = OWN_METRICS.get(key.removeprefix("env/"), (None, False))
-    if is_share or key.endswith("/violation_rate"):
+def bounds_of(key: str, values: np.ndarray) -> tuple[float, float]:
+    """Between what a mean must lie: shares in [0, 1], and what counts or costs above 0."""
+    own = OWN_METRICS.get(key.removeprefix("env/"))
+    if key.endswith("/violation_rate") or (own and own.is_share):
         return 0.0, 1.0
+    # A cost may be negative in a user's environment; one that never was starts at 0.
+    counted = key.startswith(("cost", "length", "episodes", "train/"))
+    if counted and "reward" not in key and values.min() >= 0:
+        return 0.0, math.inf
     return -math.inf, math.inf
 
 
@@ -136,11 +144,12 @@ def decisive_measures(groups: Sequence[Group]) -> list[Measure]:
 def own_measures(values: Sequence[dict[str, np.ndarray]]) -> list[Measure]:
     """The environment's own metrics, of groups whose `seed_values` these are."""
     keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
-    names = [key.removeprefix("env/") for key in keys]
-    return [
-        Measure(f"env/{name}", name, OWN_METRICS.get(name, (None, False))[0])
-        for name in names
-    ]
+    found = []
+    for key in keys:
+        name = key.removeprefix("env/")
+        own = OWN_METRICS.get(name, OwnMetric(name))
+        found.append(Measure(key, own.title, own.higher_is_better))
+    return found
 
 
 def seed_values(
@@ -163,7 +172,7 @@ def interval(
     """Over the seeds; None where a seed has no such number."""
     if values is None or not len(values) or not np.isfinite(values).all():
         return None
-    return mean_interval(values, level, bounds_of(key))
+    return mean_interval(values, level, bounds_of(key, values))
 
 
 def key_interval(

@@ -74,7 +74,8 @@ def _result_table(
         "Last evaluation of each seed: mean over seeds with its "
         f"{100 * level:g} % interval, seeds being the unit. One seed has no interval, and "
         "neither have seeds that all agree. A limit is kept, or broken, where "
-        "the whole interval of the constrained risk is on that side of it."
+        "the whole interval of the constrained risk is on that side of it. Intervals of "
+        "shares are cut to [0, 1], those of costs that were never negative start at 0."
     )
     return Table(f"Results in {env_id}", columns, tuple(rows), (note,))
 
@@ -185,7 +186,7 @@ def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table
         for key in keys:
             last = [run.metrics.get(key, np.empty(0))[-1:] for run in group.runs]
             full = np.concatenate(last) if all(map(len, last)) else None
-            cells.append(cell(interval(full, level)))
+            cells.append(cell(interval(full, level, key)))
         steps = _span([run.steps for run in group.runs])
         minutes = _span([_minutes(run) for run in group.runs])
         speed = [_column(run, "steps_per_second") for run in group.runs]
