@@ -41,7 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     prepare(options)
     try:
-        return options.run(options) or 0
+        code = options.run(options) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read has seen enough, as with `| head`; nothing more is to be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError, ArithmeticError, ImportError, RunInUse) as error:
         if os.environ.get("ORAC_TRACEBACK"):
             raise
@@ -62,7 +68,9 @@ def prepare(options: argparse.Namespace) -> None:
         import jax
 
         jax.config.update("jax_platforms", "cuda,cpu" if device == "gpu" else device)
-    if getattr(options, "cost_fn", None):
+    if getattr(options, "cost_fn", None) or ":" in (
+        getattr(options, "env_id", None) or ""
+    ):
         # As with `python -m`: a module beside the person who types is found.
         sys.path.insert(0, os.getcwd())
     keep_compiled_programs()
@@ -182,10 +190,18 @@ def describe(agent: Any) -> str:
     for constraint, value in zip(
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
+        # A scalar critic knows the mean alone; evaluations report the risk all the same.
+        scalar = config.agent.risk_form == "scalar"
         lines.append(
-            f"  {constraint.name}: its {constraint.measure} at most {constraint.limit:g} an "
-            f"episode, which is {value:.4f} in the critics' units (discount "
-            f"{config.agent.cost_discount:g})"
+            f"  {constraint.name}: its {'mean' if scalar else constraint.measure} at most "
+            f"{constraint.limit:g} an episode, which is {value:.4f} in the critics' units "
+            f"(discount {config.agent.cost_discount:g})"
+        )
+    start, total = config.training.learning_starts, config.training.total_steps
+    if start >= total:
+        lines.append(
+            f"  note: learning starts at step {start:,} and the run ends at {total:,}: it "
+            "only acts at random. Set training.learning_starts lower, or train longer."
         )
     return "\n".join(lines)
 

@@ -1,5 +1,6 @@
 """Film an episode of a trained agent in any environment that renders frames."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,5 +51,8 @@ def write(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
         imageio.imwrite(
             path, np.stack(frames), duration=1000 / frames_per_second, loop=0
         )
-    else:
+        return
+    with warnings.catch_warnings():
+        # JAX warns of forks because its threads are not copied; the encoder needs none.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         imageio.imwrite(path, np.stack(frames), fps=frames_per_second, codec="libx264")
