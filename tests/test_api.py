@@ -137,6 +137,34 @@ def test_several_constraints_have_names_limits_and_tails_of_their_own():
     assert agent.runner.state.agent.multiplier.value.shape == (2,)
 
 
+class Split(gymnasium.ObservationWrapper):
+    """Pendulum that tells angle and speed apart."""
+
+    def __init__(self, kind):
+        super().__init__(gymnasium.make("Pendulum-v1"))
+        parts = {
+            "angle": gymnasium.spaces.Box(-1, 1, (2,)),
+            "speed": gymnasium.spaces.Box(-8, 8, (1,)),
+        }
+        self.kind = kind
+        spaces = {dict: gymnasium.spaces.Dict, tuple: gymnasium.spaces.Tuple}
+        self.observation_space = spaces[kind](parts if kind is dict else parts.values())
+
+    def observation(self, observation):
+        angle, speed = observation[:2], observation[2:]
+        if self.kind is tuple:
+            return angle, speed
+        return {"speed": speed, "angle": angle}
+
+
+@pytest.mark.parametrize("kind", [dict, tuple])
+def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
+    agent = orac.SAC(lambda: Split(kind), cost_fn=lambda *_: 0.0, settings=TINY)
+    observation, _ = Split(kind).reset(seed=3)
+    flat = gymnasium.make("Pendulum-v1").reset(seed=3)[0]
+    np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(flat)[0])
+
+
 def test_learning_can_go_on(pendulum):
     before = jax.tree.leaves(pendulum.runner.state.agent.actor.params)[0].copy()
     pendulum.learn(500, progress_bar=False)

@@ -154,9 +154,12 @@ class Agent:
     ) -> tuple[np.ndarray, Any]:
         """The action for one observation or a batch of them, in the environment's box.
 
-        `state` is for symmetry with Stable-Baselines3: policies here have none. Without
-        `deterministic` the action is drawn with `seed`.
+        A dict or a tuple, as the environment returns it, is flattened. `state` is for
+        symmetry with Stable-Baselines3: policies here have none. Without `deterministic`
+        the action is drawn with `seed`.
         """
+        if isinstance(self.runner, HostRunner) and is_nested(observation):
+            observation = self.runner.env.flatten(observation)
         rows = np.asarray(observation, np.float32)
         size = self.spec.observation_size
         if rows.shape not in ((size,), (len(rows) if rows.ndim else 0, size)):
@@ -204,6 +207,13 @@ class Agent:
     def close(self) -> None:
         """Close the environment."""
         self.runner.close()
+
+
+def is_nested(observation: Any) -> bool:
+    """Whether this is an observation of a Dict or Tuple space, not numbers already."""
+    if isinstance(observation, tuple):
+        return any(np.ndim(part) > 0 for part in observation)
+    return isinstance(observation, Mapping)
 
 
 def certify(

@@ -123,6 +123,12 @@ class HostEnv:
         valid = ~self._resetting
         return outcome, self._meter.read(outcome, taken, valid), valid
 
+    def flatten(self, observation: Any) -> Float32[np.ndarray, " observation"]:
+        """One observation as a single environment returns it, a dict say, as a vector."""
+        if self._viewed:
+            return self.vector.call("flatten", observation)[0]  # pyright: ignore[reportAttributeAccessIssue]
+        return self._flattener.one(observation)
+
     def close(self) -> None:
         self.vector.close()
 

@@ -52,6 +52,10 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Steps of the running episode; None before the first."""
         self._observation: Any = None
 
+    def flatten(self, observation: Any) -> np.ndarray:
+        """One observation of the environment inside, as the learner sees it."""
+        return self._flatten(observation)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
