@@ -22,11 +22,14 @@ SETTINGS = {
     "agent.hidden_sizes": [64, 64],
     "agent.num_quantiles": 16,
     "agent.num_policy_quantiles": 16,
+    # Rewards reach -16 a step; the multiplier then is of the size of costs.
     "agent.reward_scale": 0.1,
+    # Costs come while swinging up, early in an episode: seconds ahead, not ten.
+    "agent.cost_discount": 0.95,
+    "agent.multiplier.initial": 5.0,
     "agent.actor_learning_rate": 1e-3,
     "agent.reward_critic_learning_rate": 1e-3,
     "agent.cost_critic_learning_rate": 1e-3,
-    "agent.multiplier.learning_rate": 1e-2,
     "agent.polyak": 0.01,
     "agent.target_every": 1,
     "training.batch_size": 128,
