@@ -7,11 +7,15 @@ import json
 import math
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from orac import config_text, presets
 from orac.config import Config
+from orac.envs.guarded_maze import GuardedMaze
+from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
+from orac.training import device
 
 META = {
     "versions": {"orac": "0.1.0", "jax": "0.10.2", "python": "3.11.7"},
@@ -90,6 +94,13 @@ def write_run(
             ],
         )
         return run.path
+
+
+def write_checkpoint(path: Path, config: Config, step: int = 10_000) -> None:
+    """An untrained policy as the newest checkpoint of a run in the maze."""
+    env = GuardedMaze(**dict(config.env.params))
+    state = device.init(jax.random.key(config.seed), env, config)
+    Checkpoints(path / "checkpoints").save(step, state._replace(replay=()))
 
 
 def write_rows(run: RunDirectory, name: str, rows: list[dict]) -> None:

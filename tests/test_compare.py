@@ -121,3 +121,18 @@ def test_runs_without_evaluations_are_an_error_that_says_what_to_do(root, tmp_pa
     with pytest.raises(ValueError, match=r"B must have runs with evaluations") as told:
         compare(root / "orac", tmp_path)
     assert f"orac evaluate {path} --out DIR" in str(told.value)
+
+
+def test_five_seeds_that_all_agree_are_told_apart_by_ranks(tmp_path):
+    pairs = []
+    for seeds in (4, 5):
+        for name, cost in (("a", "2.0"), ("b", "20.0")):
+            for seed in range(seeds):
+                path = write_run(tmp_path / f"{name}{seeds}", make_config(seed=seed))
+                file = path / "evaluations.csv"
+                text = file.read_text().replace(",2.0,", f",{cost},")
+                file.write_text(text.replace(",20.0,", f",{cost},"))
+        (table,) = compare(tmp_path / f"a{seeds}", tmp_path / f"b{seeds}")
+        verdicts = {row[0]: row[-1] for row in table.rows}
+        pairs.append(verdicts["CVaR at 0.05 of cost"])
+    assert pairs == ["all seeds equal: unclear", "A better"]

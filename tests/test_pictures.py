@@ -13,9 +13,8 @@ from orac.envs.maze_controllers import long_path
 from orac.envs.protocol import to_box
 from orac.playing import play, policy_of, world_of
 from orac.results import read_results
-from orac.runs.checkpoint import Checkpoints
 from orac.training import device
-from synthetic_runs import make_config, write_run
+from synthetic_runs import make_config, write_checkpoint, write_run
 
 ENV = "orac/GuardedMaze-v0"
 TINY = [
@@ -36,10 +35,7 @@ def root(tmp_path_factory):
         config = make_config("wcsac", seed, changes=TINY)
         path = write_run(root, config)
         if seed < 2:
-            env = GuardedMaze(**dict(config.env.params))
-            state = device.init(jax.random.key(seed), env, config)
-            kept = state._replace(replay=())
-            Checkpoints(path / "checkpoints").save(10_000, kept)
+            write_checkpoint(path, config)
     words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=20"]
     assert main([*words, f"--out={root}"]) == 0
     return root

@@ -78,6 +78,19 @@ def test_one_seed_and_equal_seeds_are_never_clear(tmp_path):
     assert "Nobody is clearly ahead" in ranking.in_words(ranking.wins(equal))
 
 
+def test_ranks_decide_between_seeds_that_all_agree_from_five_on(tmp_path):
+    def lead(seeds):
+        groups = [
+            make_group("orac", [1.0] * seeds, [4.0] * seeds, tmp_path),
+            make_group("wcsac", [1.0] * seeds, [20.0] * seeds, tmp_path),
+        ]
+        found = by_title(groups)
+        assert found["reward"].best == ("orac", "wcsac")
+        return found["mean cost"].ahead_of
+
+    assert lead(4) == () and lead(5) == ("wcsac",)
+
+
 def test_a_shared_best_mean_names_all_who_share_it(tmp_path):
     tied = [
         make_group("orac", [1.0, 2.0], [4.0, 4.0], tmp_path),

@@ -178,9 +178,11 @@ def _table(pair: Pair, level: float) -> Table:
         f"A is {pair.ours.label} ({_seeds(counts[0])}), B is {pair.theirs.label} "
         f"({_seeds(counts[1])}). Means over seeds with {100 * level:g} % intervals; P(A "
         "better) is the chance that a run of A beats a run of B, ties half. A difference "
-        "is clear where its interval leaves out 0."
+        "is clear where its interval leaves out 0, or, where all seeds of both agree, that of "
+        "P(A better) 0.5. The former interval is Student's; P(A better) "
+        "rests on ranks alone, and stays wide with few seeds."
     )
-    columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "")
+    columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
     return Table(f"A and B in {pair.ours.env_id}", columns, rows, (note,))
 
 
@@ -193,11 +195,20 @@ def _signed(difference: Interval) -> str:
     return f"+{text}" if difference.estimate > 0 else text
 
 
+def _by_ranks(found: Difference) -> str:
+    """Where no seed differs from its siblings there is still who beats whom."""
+    chance = found.improvement
+    if chance is None or chance.low is None or chance.high is None:
+        return "all seeds equal: unclear"
+    if chance.low <= 0.5 <= chance.high:
+        return "all seeds equal: unclear"
+    return "A better" if chance.low > 0.5 else "B better"
+
+
 def _verdict(found: Difference) -> str:
     low, high = found.difference.low, found.difference.high
     if low is None or high is None:
-        why = "one seed" if found.difference.n == 1 else "all seeds equal"
-        return f"{why}: unclear"
+        return "one seed: unclear" if found.difference.n == 1 else _by_ranks(found)
     if low <= 0 <= high:
         return "unclear"
     if found.measure.higher_is_better is None:

@@ -26,6 +26,7 @@ MOST_HOURS = 24 * 10
 _MOST_RUNS = 10
 """Runs of a group that are played."""
 _DPI = 110
+_MONTH_SIZE = (8.0, 6.0)
 _MOST_MONTHS = 8
 """Groups whose building is drawn."""
 
@@ -88,7 +89,7 @@ def plot_paths(
     from orac.envs.maze_drawing import draw_map
 
     matplotlib = import_matplotlib()
-    columns = min(len(found), 3)
+    columns = 2 if len(found) == 4 else min(len(found), 3)
     rows = -(-len(found) // columns)
     size = (3.4 * columns, 3.7 * rows + 0.5)
     with matplotlib.rc_context(STYLE):
@@ -161,6 +162,8 @@ def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
         assert isinstance(env, CityLearn)
         title = f"{group.label}, seed {group.runs[0].config.seed}: the first ten days"
         figure = plot_episode(env, recording.observations[:, 0], hours=(0, MOST_HOURS))
+        # A page shows two side by side: smaller figures have letters that can be read.
+        figure.set_size_inches(*_MONTH_SIZE)
         pictures.append(Picture(f"days-{group.label}", title, figure))
     if len(groups) > _MOST_MONTHS:
         told.append(f"The first {_MOST_MONTHS} groups have pictures; others have none.")

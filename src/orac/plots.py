@@ -6,8 +6,9 @@ is imported when something is drawn. Draws what `results` has read; computes not
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,16 @@ _PANEL = (3.4, 2.6)
 ReadCurve = Callable[[Run], tuple[np.ndarray, np.ndarray]]
 
 
+class Panel(NamedTuple):
+    """One chart of a figure: what is read of each run, and the limits drawn into it."""
+
+    title: str
+    key: str
+    """Says between what an interval may lie: see `summaries.bounds_of`."""
+    read: ReadCurve
+    marks: list[float]
+
+
 def import_matplotlib() -> Any:
     """matplotlib with the parts used here, or an error that says how to get it."""
     try:
@@ -77,33 +88,29 @@ def plot_learning_curves(groups: Sequence[Group], title: str = "") -> Any:
     """
     names = list(dict.fromkeys(n for group in groups for n in group.cost_names))
     tails = common_tails(groups)
-    panels: list[tuple[str, ReadCurve, list[float]]] = [
-        ("Reward per episode", lambda run: evaluation_curve(run, "reward"), [])
+    panels = [
+        Panel(
+            "Reward per episode",
+            "reward",
+            partial(evaluation_curve, column="reward"),
+            [],
+        )
     ]
     for name in names:
         column, at = cost_column(name), limits(groups, name)
-        panels.append(
-            (
-                f"Mean {column} per episode",
-                lambda run, column=column: evaluation_curve(run, column),
-                at,
-            )
-        )
+        read = partial(evaluation_curve, column=column)
+        panels.append(Panel(f"Mean {column} per episode", column, read, at))
         for tail in tails.get(name, ()):
-            panels.append(
-                (
-                    f"CVaR of {column}, worst {100 * tail:g} %",
-                    lambda run, name=name, tail=tail: cvar_curve(run, name, tail),
-                    at,
-                )
-            )
+            heading = f"CVaR of {column}, worst {100 * tail:g} %"
+            risk = partial(cvar_curve, name=name, tail=tail)
+            panels.append(Panel(heading, column, risk, at))
     return _draw_panels(groups, panels, title)
 
 
 def plot_multipliers(groups: Sequence[Group], title: str = "") -> Any:
     """Multiplier over time, and the critics' risk beside the limit in their units."""
     names = dict.fromkeys(c.name for g in groups for c in g.config.constraints)
-    panels: list[tuple[str, ReadCurve, list[float]]] = []
+    panels = []
     for name in names:
         values = [
             metric_curve(run, f"constraint/limit/{name}")[1][-1:]
@@ -114,13 +121,8 @@ def plot_multipliers(groups: Sequence[Group], title: str = "") -> Any:
         for word, marks in (("multiplier", []), ("risk", at.tolist())):
             key = f"constraint/{word}/{name}"
             label = "Multiplier" if word == "multiplier" else "Critics' risk"
-            panels.append(
-                (
-                    f"{label} of {name}",
-                    lambda run, key=key: metric_curve(run, key),
-                    marks,
-                )
-            )
+            read = partial(metric_curve, name=key)
+            panels.append(Panel(f"{label} of {name}", key, read, marks))
     return _draw_panels(groups, panels, title)
 
 
@@ -165,11 +167,7 @@ def _mark_risk(axes: Any, costs: np.ndarray, tail: float) -> None:
         axes.plot([x, x], [0, top], style, color=INK, markevery=[1], label=label)
 
 
-def _draw_panels(
-    groups: Sequence[Group],
-    panels: Sequence[tuple[str, ReadCurve, list[float]]],
-    title: str,
-) -> Any:
+def _draw_panels(groups: Sequence[Group], panels: Sequence[Panel], title: str) -> Any:
     matplotlib = import_matplotlib()
     columns = min(max(len(panels), 1), 3)
     rows = max(-(-len(panels) // columns), 1)
@@ -178,13 +176,13 @@ def _draw_panels(
         figure, grid = make_figure(matplotlib, rows, columns, size)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        for axes, (heading, read, marks) in zip(grid.flat, panels, strict=False):
+        for axes, panel in zip(grid.flat, panels, strict=False):
             for number, group in enumerate(groups):
-                _draw_curve(axes, group, read, number, last_step(groups))
-            for mark in marks:
+                _draw_curve(axes, group, panel, number, last_step(groups))
+            for mark in panel.marks:
                 label = f"limit {mark:.4g}"
                 axes.axhline(mark, color=INK, ls=(0, (1, 1.5)), lw=1.3, label=label)
-            axes.set_title(heading)
+            axes.set_title(panel.title)
             axes.set_xlabel("environment steps")
             axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
         _draw_legend(figure, grid)
@@ -192,13 +190,12 @@ def _draw_panels(
     return figure
 
 
-def _draw_curve(
-    axes: Any, group: Group, read: ReadCurve, number: int, end: float
-) -> None:
-    curves = [curve for run in group.runs if len((curve := read(run))[0])]
+def _draw_curve(axes: Any, group: Group, panel: Panel, number: int, end: float) -> None:
+    curves = [curve for run in group.runs if len((curve := panel.read(run))[0])]
     if not curves:
         return
-    curve, colour = group_curve(group, curves, end), COLOURS[number % len(COLOURS)]
+    curve = group_curve(group, curves, end, panel.key)
+    colour = COLOURS[number % len(COLOURS)]
     label = f"{group.label}, {_count(len(curves))}"
     style = DASHES[number % len(DASHES)]
     axes.plot(curve.steps, curve.mean, style, color=colour, label=label)

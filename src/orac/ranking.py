@@ -1,6 +1,7 @@
 """Who wins where: the best group of each number, and whether that is more than luck.
 
-A group is ahead of another where the interval of their difference leaves out 0. All
+A group is ahead of another where the interval of their difference leaves out 0, or,
+where all seeds of both agree, that of P(a seed of one beats one of the other) 0.5. All
 pairs of groups are compared at once, and the best was not known beforehand, so that each
 pair gets its share of the level (Bonferroni). Runs are never paired by seed.
 """
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orac.aggregates import probability_of_improvement
 from orac.evaluation import cost_column
 from orac.results import Group
-from orac.statistics import Interval, difference_interval
+from orac.statistics import ALL_EQUAL, Interval, difference_interval
 from orac.summaries import (
     Measure,
     common_tails,
@@ -111,6 +113,10 @@ def _win(
 
 def _is_ahead(ours: np.ndarray, theirs: np.ndarray, level: float) -> bool:
     found = difference_interval(ours, theirs, level)
+    if found.method == ALL_EQUAL:
+        # Without any spread ranks can still tell, given enough seeds.
+        found = probability_of_improvement(ours, theirs, level)
+        return found.low is not None and found.low > 0.5
     return found.low is not None and found.low > 0
 
 

@@ -63,13 +63,16 @@ OWN_METRICS = {
 """Those that come with us; others have their name for a title, and no better side."""
 
 
+_COUNTED = ("cost", "length", "episodes", "train/", "constraint/multiplier")
+
+
 def bounds_of(key: str, values: np.ndarray) -> tuple[float, float]:
     """Between what a mean must lie: shares in [0, 1], and what counts or costs above 0."""
     own = OWN_METRICS.get(key.removeprefix("env/"))
     if key.endswith("/violation_rate") or (own and own.is_share):
         return 0.0, 1.0
     # A cost may be negative in a user's environment; one that never was starts at 0.
-    counted = key.startswith(("cost", "length", "episodes", "train/"))
+    counted = key.startswith(_COUNTED)
     if counted and "reward" not in key and values.min() >= 0:
         return 0.0, math.inf
     return -math.inf, math.inf
@@ -204,21 +207,25 @@ def metric_curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def average(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]], level: float = 0.95
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], level: float = 0.95, key: str = ""
 ) -> Curve:
-    """Mean and interval over seeds at every step that any of them reached."""
+    """Mean and interval over seeds at every step that any of them reached.
+
+    `key` is that of the number in the summary or the metrics, for its bounds.
+    """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)
     for row, (at, known) in zip(values, curves, strict=True):
         row[np.searchsorted(steps, at)] = known
     there = np.isfinite(values)
+    bounds = bounds_of(key, values[there]) if there.any() else bounds_of("", values)
     mean, low, high = np.full((3, len(steps)), np.nan)
     # Seeds may stop at different steps: each set of seeds has its own stretch.
     for pattern in np.unique(there, axis=1).T:
         if not pattern.any():
             continue
         stretch = (there == pattern[:, None]).all(axis=0)
-        band = mean_band(values[np.ix_(pattern, stretch)], level)
+        band = mean_band(values[np.ix_(pattern, stretch)], level, bounds)
         mean[stretch] = band.estimate
         if band.low is not None and band.high is not None:
             low[stretch], high[stretch] = band.low, band.high
@@ -226,10 +233,10 @@ def average(
 
 
 def group_curve(
-    group: Group, curves: Sequence[Sequence[np.ndarray]], end: float
+    group: Group, curves: Sequence[Sequence[np.ndarray]], end: float, key: str = ""
 ) -> Curve:
     """A group's `average`; a rule does not learn, and is level up to step `end`."""
-    mean = average([(steps, values) for steps, values in curves])
+    mean = average([(steps, values) for steps, values in curves], key=key)
     if not group.is_rule or len(mean.steps) != 1 or end <= mean.steps[0]:
         return mean
     parts = mean.mean, mean.low, mean.high, mean.seeds

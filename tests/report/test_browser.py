@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, open_page, take_picture
 
 from orac import report
-from synthetic_runs import make_config, write_run
+from synthetic_runs import make_config, write_checkpoint, write_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +34,7 @@ def large(tmp_path_factory):
                 STEPS,
                 [f"algo={json.dumps(algo)}"],
             )
-            write_run(
+            path = write_run(
                 root,
                 config,
                 evaluations=50,
@@ -43,6 +43,7 @@ def large(tmp_path_factory):
                 training_episodes=40_000,
                 skill=1.0 if algo == "orac" else 0.5,
             )
+            write_checkpoint(path, config, STEPS)
     written = time.perf_counter()
     page = report.write([root], root / "report.html")
     seconds = time.perf_counter() - written
@@ -78,14 +79,17 @@ def test_every_chart_has_drawn_marks(seen):
         "Mean cost per episode",
         "CVaR of cost, worst 5 % of episodes",
         "Cost in the last evaluation, all seeds together",
+        "Share of seeds with a reward above x (higher curves are better)",
+        "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
         "Reward while training",
         "Total cost paid while training",
         "Multiplier of cost",
         "Risk of cost that the critics see, in their units",
     ]
     for chart in seen["charts"]:
-        # Two groups: at least their means, their bands and ten seeds behind them.
-        least = 6 if chart["title"].startswith("Cost in") else 14
+        # Two groups: their means, their bands and, in curves, ten seeds behind them.
+        few = chart["title"].startswith(("Cost in", "Share of seeds"))
+        least = 4 if few else 12
         assert chart["marks"] >= least, chart["title"]
     # Each of 50 evaluations is a point of each mean.
     assert seen["charts"][0]["marks"] >= 114
@@ -95,6 +99,11 @@ def test_a_hover_shows_value_interval_and_seeds(seen):
     reward, cost = seen["charts"][0]["hover"], seen["charts"][3]["hover"]
     assert "[" in reward and "5 seeds" in reward
     assert "of 500 episodes" in cost
+
+
+def test_the_policies_paths_are_shown(seen):
+    (width,) = seen["pictures"]
+    assert width > 500
 
 
 def test_a_label_with_markup_is_shown_as_it_is(seen):

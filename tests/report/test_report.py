@@ -70,7 +70,7 @@ def test_the_table_prints_intervals_over_seeds_and_their_number(text, study):
     assert risk is not None
     row = re.search(r"<th scope=row>wcsac</th>(.*?)</tr>", text)
     assert row is not None
-    cells = re.findall("<td>(.*?)</td>", row[1])
+    cells = re.findall("<td[^>]*>(.*?)</td>", row[1])
     assert cells[0] == "3"
     assert cells[4] == tables.cell(risk)
 
@@ -199,8 +199,8 @@ def test_an_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):
         ((2.0, 5.0, 8.0), "undecided"),
         ((2.0,), "below, one seed"),
         ((9.0,), "above, one seed"),
-        ((4.0, 4.0, 4.0), "below, all seeds equal"),
-        ((9.0, 9.0, 9.0), "above, all seeds equal"),
+        ((4.0, 4.0, 4.0), "below, all 3 seeds equal"),
+        ((9.0, 9.0, 9.0), "above, all 3 seeds equal"),
     ],
 )
 def test_a_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):
@@ -287,7 +287,8 @@ def test_what_training_writes_is_what_a_report_reads(tmp_path, capsys):
     for words in (
         "Multiplier of cost",
         "Risk of cost that the critics see",
-        "guard_present",
+        "guard present",
+        "Paths of each agent",
         "3,200 of 3,200",
         "one seed",
     ):

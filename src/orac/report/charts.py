@@ -18,6 +18,7 @@ from orac.report.drawing import (
     DASHES,
     Chart,
     faint,
+    height_for,
     limit_label,
     limit_shape,
     make_layout,
@@ -55,14 +56,15 @@ def world_charts(groups: Sequence[Group]) -> list[Chart]:
         def mean_cost(run: Run, column: str = column) -> Any:
             return evaluation_curve(run, column)
 
-        charts.append(curve_chart(f"Mean {column} per episode", groups, mean_cost, at))
+        title = f"Mean {column} per episode"
+        charts.append(curve_chart(title, groups, mean_cost, at, column))
         for tail in tails.get(name, ()):
 
             def risk(run: Run, name: str = name, tail: float = tail) -> Any:
                 return cvar_curve(run, name, tail)
 
             title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
-            charts.append(curve_chart(title, groups, risk, at))
+            charts.append(curve_chart(title, groups, risk, at, column))
         charts.append(distribution_chart(groups, name, tails.get(name, [])))
     charts += [*profile_charts(groups), *training_charts(groups)]
     return [chart for chart in charts if chart.data]
@@ -91,15 +93,24 @@ def training_charts(groups: Sequence[Group]) -> list[Chart]:
         wanted.append((f"constraint/risk/{name}", title, at))
 
     def chart(key: str, title: str, marks: list[float]) -> Chart:
-        return curve_chart(title, groups, lambda run: metric_curve(run, key), marks)
+        return curve_chart(
+            title, groups, lambda run: metric_curve(run, key), marks, key
+        )
 
     return [chart(*entry) for entry in wanted]
 
 
 def curve_chart(
-    title: str, groups: Sequence[Group], read: ReadCurve, marks: Sequence[float] = ()
+    title: str,
+    groups: Sequence[Group],
+    read: ReadCurve,
+    marks: Sequence[float] = (),
+    key: str = "",
 ) -> Chart:
-    """Mean over seeds with its interval, each seed thinly behind it, and the limits."""
+    """Mean over seeds with its interval, each seed thinly behind it, and the limits.
+
+    `key` says between what the interval may lie, as in `summaries.bounds_of`.
+    """
     behind: list[dict[str, Any]] = []
     front: list[dict[str, Any]] = []
     for i, group in enumerate(groups):
@@ -109,10 +120,11 @@ def curve_chart(
         style = {"legendgroup": str(i), "line": {"color": COLOURS[i % len(COLOURS)]}}
         if len(curves) > 1 and not group.is_rule:
             behind += [_seed_trace(curve, style) for curve in curves]
-        mean = group_curve(group, curves, last_step(groups))
+        mean = group_curve(group, curves, last_step(groups), key)
         behind += _band_traces(mean, style)
         front.append(_mean_trace(mean, group.label, len(curves), i, style))
     layout = make_layout("environment steps", hovermode="x unified")
+    layout["height"] = height_for(len(front))
     layout["shapes"] = [limit_shape("y", mark) for mark in marks if front]
     layout["annotations"] = [limit_label("y", mark) for mark in marks if front]
     return Chart(title, behind + front, layout)

@@ -37,13 +37,27 @@ def all_tables(found: Results, level: float) -> list[Table]:
 
 
 def world_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
-    """Results, the environment's own metrics, who wins where, and what training took."""
+    """Everything that is said of one environment, what decides first."""
+    return [
+        *deciding_tables(env_id, groups, level),
+        *further_tables(env_id, groups, level),
+    ]
+
+
+def deciding_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
+    """Results, and who wins where."""
+    values = [seed_values(group, common_tails(groups)) for group in groups]
+    winners = winner_table(env_id, groups, level)
+    results = _result_table(env_id, groups, values, level)
+    return [results, *([winners] if winners else [])]
+
+
+def further_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
+    """The environment's own metrics, the middle of the seeds, what training took."""
     values = [seed_values(group, common_tails(groups)) for group in groups]
     trained = [g for g in groups if any(not run.kept for run in g.runs)]
     tables = [
-        _result_table(env_id, groups, values, level),
         _own_table(env_id, groups, values, level),
-        winner_table(env_id, groups, level),
         _middle_table(env_id, groups, values, level),
         _training_table(env_id, trained, level) if trained else None,
     ]
@@ -95,7 +109,7 @@ def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
 def _verdict(risk: Interval, limit: float) -> str:
     if risk.low is None or risk.high is None:
         side = "below" if risk.estimate <= limit else "above"
-        return f"{side}, {'one seed' if risk.n == 1 else 'all seeds equal'}"
+        return f"{side}, {'one seed' if risk.n == 1 else f'all {risk.n} seeds equal'}"
     if risk.high <= limit:
         return "kept"
     return "broken" if risk.low > limit else "undecided"
@@ -164,10 +178,10 @@ def winner_table(env_id: str, groups: Sequence[Group], level: float) -> Table | 
     )
     note = (
         "Clearly ahead: the interval of the difference leaves out 0, at "
-        f"{100 * level:g} % for all pairs of a row together (Bonferroni). With one seed, or "
-        "where all seeds of both agree, nothing is clear."
+        f"{100 * level:g} % for all pairs of a row together (Bonferroni). Where all seeds "
+        "of both agree, ranks decide, from five seeds on; one seed decides nothing."
     )
-    columns = ("number", "best mean", "", "clearly ahead of", "not clearly ahead of")
+    columns = ("number", "best", "its mean", "clearly ahead of", "not clearly ahead of")
     return Table(f"Who wins where in {env_id}", columns, rows, (in_words(found), note))
 
 

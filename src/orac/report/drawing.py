@@ -59,6 +59,11 @@ def make_layout(x_title: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def height_for(lines: int) -> int:
+    """Height of a chart whose legend names so many lines, one a row on narrow screens."""
+    return HEIGHT + 20 * max(lines - 2, 0)
+
+
 def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
     """So many significant digits, whole numbers as such; what is not finite is a gap."""
     short = [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]

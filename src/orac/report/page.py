@@ -36,9 +36,10 @@ def make_page(found: Results, roots: Sequence[Path], level: float = 0.95) -> str
             _figure(chart.title, len(drawn) + i) for i, chart in enumerate(here)
         )
         drawn += here
-        first, *others = contents.world_tables(env_id, groups, level)
+        first = contents.deciding_tables(env_id, groups, level)
+        others = contents.further_tables(env_id, groups, level)
         sections.append(
-            f"<section><h2>{html.escape(env_id)}</h2>{to_html(first)}"
+            f"<section><h2>{html.escape(env_id)}</h2>{''.join(map(to_html, first))}"
             f"<div class=charts>{figures}</div>{_behaviour(groups)}"
             f"{''.join(map(to_html, others))}</section>"
         )

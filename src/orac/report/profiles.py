@@ -12,7 +12,15 @@ import numpy as np
 
 from orac.aggregates import performance_profile
 from orac.plots import COLOURS
-from orac.report.drawing import DASHES, Chart, faint, limit_shape, make_layout, rounded
+from orac.report.drawing import (
+    DASHES,
+    Chart,
+    faint,
+    height_for,
+    limit_shape,
+    make_layout,
+    rounded,
+)
 from orac.results import Group
 from orac.summaries import Measure, common_tails, decisive_measures, limits, seed_values
 
@@ -55,6 +63,7 @@ def _profile(
         behind.append(band)
         front.append(line)
     layout = make_layout(measure.title, hovermode="x unified")
+    layout["height"] = height_for(len(front))
     layout["yaxis"] |= {"range": [-0.02, 1.02], "tickformat": ".0%"}
     layout["shapes"] = [limit_shape("x", mark) for mark in marks]
     side = (

@@ -122,7 +122,7 @@ def to_html(table: Table) -> str:
     head = "".join(f"<th scope=col>{html.escape(x)}</th>" for x in table.columns)
     body = "\n".join(
         f"<tr><th scope=row>{html.escape(row[0])}</th>"
-        + "".join(f"<td>{html.escape(text)}</td>" for text in row[1:])
+        + "".join(_html_cell(text) for text in row[1:])
         + "</tr>"
         for row in table.rows
     )
@@ -131,6 +131,12 @@ def to_html(table: Table) -> str:
         f"<h3>{html.escape(table.title)}</h3><div class=scroll tabindex=0><table>"
         f"<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>{notes}\n"
     )
+
+
+def _html_cell(text: str) -> str:
+    # Words may be broken into lines, numbers with their intervals not.
+    kind = " class=words" if len(text) > 24 and "[" not in text else ""
+    return f"<td{kind}>{html.escape(text)}</td>"
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
