@@ -7,6 +7,7 @@ elsewhere, and the run goes on from its last checkpoint. Needs the extra `ray`, 
 imported here alone and only when it is used.
 """
 
+import importlib
 import time
 import uuid
 from collections.abc import Sequence
@@ -22,12 +23,11 @@ RETRIES = 10
 
 def import_ray() -> Any:
     try:
-        import ray
+        return importlib.import_module("ray")
     except ImportError as error:
         raise ImportError(
             'The backend ray needs Ray: pip install "orac-rl[ray]"'
         ) from error
-    return ray
 
 
 def supervise(folder: str, task: Task, stop_file: str) -> tuple[str, str]:
