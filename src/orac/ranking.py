@@ -44,10 +44,12 @@ class Win:
 
     @property
     def title(self) -> str:
+        """The number, and among whom."""
         return f"{self.measure.title}{self.among}"
 
     @property
     def is_clear(self) -> bool:
+        """Whether one group is clearly ahead of every other."""
         return len(self.best) == 1 and bool(self.ahead_of) and not self.unclear
 
 
