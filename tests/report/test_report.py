@@ -295,3 +295,12 @@ def test_what_training_writes_is_what_a_report_reads(tmp_path, capsys):
         assert words in text
     (group,) = read_results([tmp_path]).groups
     assert group.runs[0].finished and len(group.runs[0].evaluated_at) == 2
+    again = ["evaluate", str(group.runs[0].path), "--episodes=30"]
+    assert main([*again, f"--out={tmp_path / 'again'}"]) == 0
+    found = read_results([tmp_path / "again"])
+    (run,) = found.groups[0].runs
+    assert run.kept and run.rule is None and run.finished and found.notes == ()
+    assert run.steps == 3200 and len(run.evaluations["cost"]) == 30
+    text = report.render([tmp_path / "again"])
+    assert "Paths of each agent" in text, "the policy is found where it was trained"
+    assert "Training in" not in text
