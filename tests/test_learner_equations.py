@@ -1,5 +1,6 @@
 """The learner's own equations, with small networks: what each step descends on."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -9,7 +10,13 @@ import optax
 import pytest
 
 from orac import agents, multipliers, networks, pivots, valuation
-from orac.config import AgentConfig, Constraint, MultiplierConfig, PivotConfig
+from orac.config import (
+    AgentConfig,
+    Constraint,
+    ExplorationConfig,
+    MultiplierConfig,
+    PivotConfig,
+)
 from orac.types import Transition
 from orac.valuation import Context, make_problem
 
@@ -111,6 +118,61 @@ def multiplier_after(risk, start=0.0, steps=1, config=CONFIG):
     for _ in range(steps):
         multiplier = multipliers.update(multiplier, rows, PROBLEM.limits, config)
     return np.asarray(multiplier.value)
+
+
+def test_the_episodic_form_weighs_the_whole_episode_and_pays_from_here(state, batch):
+    config = replace(CONFIG, pivot=replace(CONFIG.pivot, mode="episodic"))
+    paid, reached = jnp.abs(array(BATCH, 2, seed=5)), jnp.linspace(0.2, 1.0, BATCH)
+    pivot = jax.random.uniform(jax.random.key(7), (BATCH, 2))
+    context = Context(pivot, paid, reached)
+    inputs = jnp.concatenate([batch.observation, pivot], axis=-1)
+    key = jax.random.key(1)
+    critic_params = (state.reward_critics.params, state.cost_critics.params)
+    _, log_prob, risk, metrics = agents.update_actor(
+        key, state, critic_params, inputs, context, PROBLEM, config
+    )
+    mean, std = networks.apply_actor(state.actor.params, inputs)
+    action, _ = networks.sample_action(jax.random.split(key)[0], mean, std)
+    value, quantiles = critics_by_hand(state, inputs, action)
+    penalty = 0
+    for m, constraint in enumerate(CONSTRAINTS):
+        whole = paid[:, m, None] + reached[:, None] * quantiles[m]
+        episode = dual_by_hand(
+            np.asarray(whole),
+            np.asarray(constraint.limit * pivot[:, m]),
+            constraint.tail,
+        )
+        np.testing.assert_allclose(risk[m], episode, rtol=1e-4)
+        penalty = penalty + 1.5 * (episode - paid[:, m]) / reached
+    wanted = (np.asarray(log_prob) - value + penalty).mean()
+    np.testing.assert_allclose(metrics["actor/loss"], wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reached", [1.0, 0.3, 0.02])
+def test_the_exploration_weight_of_the_episodic_form_is_in_an_episodes_units(
+    state, reached
+):
+    config = replace(
+        CONFIG,
+        behaviour="optimistic",
+        pivot=replace(CONFIG.pivot, mode="episodic"),
+        exploration=ExplorationConfig(cost_optimism=0.0),
+    )
+    observation, pivot = array(1, 3), jnp.full((1, 2), 0.5)
+    paid = jnp.array([[2.1, 3.0]])
+    context = Context(pivot, paid, jnp.array([reached]))
+    _, metrics = agents.act(
+        jax.random.key(0), state, observation, context, 1.0, PROBLEM, config
+    )
+    inputs = jnp.concatenate([observation, pivot], axis=-1)
+    mean, _ = networks.apply_actor(state.actor.params, inputs)
+    _, quantiles = critics_by_hand(state, inputs, jnp.tanh(mean))
+    for m, constraint in enumerate(CONSTRAINTS):
+        whole = np.asarray(paid[0, m] + reached * quantiles[m])
+        bound = dual_by_hand(whole, np.array([0.5 * constraint.limit]), constraint.tail)
+        wanted = max(0.0, 1.5 - (constraint.limit - bound[0]))
+        found = metrics[f"explore/multiplier/{constraint.name}"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_one_step_from_rest_raises_the_multiplier_iff_risk_is_above_the_limit():

@@ -154,6 +154,32 @@ def test_cvar_of_nearly_everything_takes_the_risky_door(algo):
     assert history["constraint/multiplier/cost"][-1] < 0.05
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("tail", "kept"), [(0.25, False), (0.6, True)])
+def test_the_tail_decides_on_either_side_of_the_crossing(tail, kept):
+    # The risky door's CVaR is 4 / 0.25 = 16 or 4 / 0.6 = 6.7, the limit 9.
+    config = probe_config("wcsac-iqn", tail=tail)
+    _, history = practise(TwoDoors(), config, **DOORS)
+    multiplier = history["constraint/multiplier/cost"][-40:].mean()
+    if kept:
+        assert multiplier < 0.02
+        assert history["choice"][-40:].mean() > 0.3
+    else:
+        assert multiplier > 0.05
+
+
+@pytest.mark.slow
+def test_plain_sac_values_steps_as_the_others_do():
+    config = probe_config("sac")
+    state, _ = practise(FixedReward(), config, rounds=130)
+    np.testing.assert_allclose(values_at(state, HERE, 0.3, config), 3.0, atol=0.06)
+    env = TwoSteps()
+    state, _ = practise(env, config, rounds=170)
+    np.testing.assert_allclose(values_at(state, HERE, 0.3, config), 1.8, atol=0.06)
+    last = values_at(state, jnp.array(env.second), 0.3, config)
+    np.testing.assert_allclose(last, 2.0, atol=0.06)
+
+
 @agents_of(EVERY_AGENT)
 def test_of_two_constraints_only_the_binding_one_weighs(algo):
     config = probe_config(algo, num_costs=2)
