@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orac.aggregates import probability_of_improvement
-from orac.report.contents import config_table
+from orac.report.origins import config_table
 from orac.report.tables import Table, cell
 from orac.results import Group, Results, read_results
 from orac.statistics import Interval, difference_interval

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from orac import config_text, pictures
-from orac.report import charts, contents
+from orac.report import charts, contents, origins
 from orac.report.tables import to_html
 from orac.results import Group, Results
 
@@ -150,10 +150,10 @@ def find_pictures(found: Results, roots: Sequence[Path]) -> list[Path]:
 
 
 def _configs(found: Results) -> str:
-    table = contents.config_table(found.groups)
+    table = origins.config_table(found.groups)
     lead = to_html(table) if table else "<p>All runs have the same config.</p>"
     whole = "".join(
-        f"<details><summary>{html.escape(contents.full_label(group, found.groups))}"
+        f"<details><summary>{html.escape(origins.full_label(group, found.groups))}"
         f"</summary><pre>{html.escape(config_text.dump(group.config))}</pre></details>"
         for group in found.groups
     )
@@ -161,4 +161,4 @@ def _configs(found: Results) -> str:
 
 
 def _machines(found: Results) -> str:
-    return f"<section><h2>Runs</h2>{to_html(contents.machine_table(found))}</section>"
+    return f"<section><h2>Runs</h2>{to_html(origins.machine_table(found))}</section>"
