@@ -34,7 +34,9 @@ NOT_HERE = ("pip ", "make ", "orac reproduce ")
 def blocks(page, language):
     """Fenced blocks of one language; no language means the shell's."""
     text = (ROOT / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    # All of them, since the end of one in another language looks like a beginning.
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [code for spoken, code in found if spoken == language]
 
 
 def shorten(text, replacements):
