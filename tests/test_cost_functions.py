@@ -100,6 +100,9 @@ def test_the_program_says_what_to_type_and_then_does_it(own, run, command, capsy
     assert not own.was_run()
     more = ["--episodes=2"] if command == "evaluate" else ["--quiet"]
     assert main([command, str(run), "--cost-fn=own_costs:too_fast", *more]) == 0
+    if command == "resume":
+        words = f"orac evaluate {run} --cost-fn own_costs:too_fast"
+        assert words in capsys.readouterr().out
     assert own.was_run()
 
 

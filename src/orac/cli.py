@@ -208,13 +208,14 @@ def describe(agent: Any) -> str:
 
 def finish(agent: Any, path: Path | None) -> int:
     """Say how far the run came and what to do next."""
-    total = agent.config.training.total_steps
+    total, cost_fn = agent.config.training.total_steps, agent.config.env.cost_fn
+    words = f"{path} --cost-fn {cost_fn}" if cost_fn else str(path)
     if agent.num_timesteps < total:
         print(f"Stopped at step {agent.num_timesteps:,} of {total:,}, all saved.")
-        print(f"Go on with: orac resume {path}")
+        print(f"Go on with: orac resume {words}")
         return 130
     print(f"Done: {path}")
-    print(f"Look at it with: orac evaluate {path}")
+    print(f"Look at it with: orac evaluate {words}")
     return 0
 
 
