@@ -46,7 +46,7 @@ def test_all_runs_are_made_and_never_more_than_allowed_at_a_time(tmp_path):
     for sign, *_ in journal(tmp_path):
         at_a_time += 1 if sign == "+" else -1
         most = max(most, at_a_time)
-    assert most == 2
+    assert most <= 2
     assert "started   fake, seed 3" in told
     assert any(line.startswith("finished  fake, seed 4, 0:00:") for line in told)
 

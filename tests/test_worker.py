@@ -16,8 +16,10 @@ print(*claim_processors({threads}, Path({folder!r})), flush=True)
 sys.stdin.read()
 """
 ALONE = """
-import threading, time
+import signal, threading, time
 from orac.worker import stop_when_alone
+# As `main` does: it may be ignored from birth.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Thread(target=stop_when_alone, daemon=True).start()
 print("waiting", flush=True)
 try:
