@@ -296,7 +296,7 @@ def run_envs(options: argparse.Namespace) -> int:
         if env_id.startswith("orac/"):
             kind = "on device" if envs.has_jax_form(env_id) else "on the host"
             print(f"{env_id:<32} {kind}")
-    print("and any Gymnasium id whose environment reports info['cost'].")
+    print("and any Gymnasium id: its cost is info['cost'], or what --cost-fn computes.")
     return 0
 
 
