@@ -9,7 +9,7 @@ DRIVER = Path(__file__).with_name("crash_driver.py")
 def test_whenever_a_writer_is_killed_a_whole_checkpoint_remains(tmp_path):
     """30 kills at random moments, and one before every single call that writes."""
     driven = subprocess.run(
-        [sys.executable, str(DRIVER), str(tmp_path), "30", "1500"],
+        [sys.executable, str(DRIVER), str(tmp_path), "30"],
         capture_output=True,
         text=True,
         timeout=600,
