@@ -6,16 +6,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The CPU build of torch serves one test only (CityLearn against ours); users never need it.
 TORCH ?= torch==2.13.0
 
+# Tests of one file stay together, since they share what they compiled.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+
 .PHONY: demo test test-slow check format setup setup-safety setup-citylearn setup-slow setup-browser docs clean
 
 demo: setup
 	$(BIN)/orac demo
 
 test: check
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
 
 test-slow: setup-slow
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q $(PARALLEL) -m slow
 
 check: setup
 	$(BIN)/ruff check .
