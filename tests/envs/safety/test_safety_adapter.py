@@ -236,6 +236,28 @@ def test_a_picture_is_drawn_without_a_screen(camera, monkeypatch):
     env.close()
 
 
+def test_a_picture_after_a_reset_is_that_of_a_fresh_environment():
+    """Hazards of a Fading task fade in the model itself, and a reset makes a new one."""
+
+    def look(env):
+        env.reset(seed=3)
+        first, seen = env.render(), env.step(np.zeros(2))[0]
+        return first, env.render(), seen["vision"]
+
+    fresh, used = (
+        SafetyEnv("SafetyPointFadingHard2Vision-v0", render_mode="rgb_array")
+        for _ in range(2)
+    )
+    used.reset(seed=8)
+    used.render()
+    for _ in range(40):
+        used.step(np.zeros(2))
+    for new, old in zip(look(fresh), look(used), strict=True):
+        np.testing.assert_array_equal(new, old)
+    fresh.close()
+    used.close()
+
+
 def test_a_red_ball_marks_a_step_that_cost():
     env = SafetyEnv(BUTTON, render_mode="rgb_array", timestep=0.006)
     observation, _ = env.reset(seed=0)

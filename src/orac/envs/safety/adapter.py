@@ -139,7 +139,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
             self._renderer = Renderer(self._world.model, **self._picture)
         # The first body after the world is the agent's.
         agent = self._world.data.xpos[1] if self._cost else None
-        return self._renderer.picture(self._world.data, agent)
+        return self._renderer.picture(self._world.model, self._world.data, agent)
 
     def close(self) -> None:
         """Give the graphics memory back."""

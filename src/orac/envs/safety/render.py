@@ -30,14 +30,17 @@ or choose another way with the environment variable MUJOCO_GL (egl, osmesa, glfw
 
 
 class Renderer:
-    """Draws worlds that differ only in where things are, such as one task's."""
+    """Draws worlds of the same things, such as one task's.
+
+    Graphics memory is filled from the first model; where things are and what colour they
+    have comes with each picture, because a reset may bring a model of its own.
+    """
 
     def __init__(
         self, model: mujoco.MjModel, width: int, height: int, camera: str
     ) -> None:
         model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
         model.vis.global_.offheight = max(height, model.vis.global_.offheight)
-        self._model = model
         self._camera = _camera(model, camera)
         self._context = _open_context(width, height)
         self._context.make_current()
@@ -50,13 +53,16 @@ class Renderer:
         self._frame = mujoco.MjrRect(0, 0, width, height)
 
     def picture(
-        self, data: mujoco.MjData, alarm_at: np.ndarray | None = None
+        self,
+        model: mujoco.MjModel,
+        data: mujoco.MjData,
+        alarm_at: np.ndarray | None = None,
     ) -> UInt8[np.ndarray, "height width 3"]:
         """One frame; a red ball at `alarm_at` says that the last step cost."""
         self._context.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(
-            self._model,
+            model,
             data,
             self._options,
             None,

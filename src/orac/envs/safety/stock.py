@@ -78,7 +78,7 @@ class StockNavigation:
         if self._eye is None:
             height, width = self.task.vision_env_conf.vision_size
             self._eye = Renderer(self.model, width, height, "vision")
-        return self._eye.picture(self.data)
+        return self._eye.picture(self.model, self.data)
 
 
 class StockVelocity:
