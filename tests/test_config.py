@@ -185,6 +185,7 @@ def test_constraints_need_names_of_their_own():
 def test_the_dual_form_refuses_measures_it_has_no_pivot_for():
     dual = AgentConfig(risk_form="dual")
     Config(agent=dual, constraints=(Constraint(tail=0.1),))
+    Config(agent=dual, constraints=(Constraint(risk="mean"),))
     for measure, text in (("wang", "one pivot per step"), ("cpw", "not monotone")):
         constraint = Constraint(risk=measure, risk_parameter=0.7)
         with pytest.raises(ValueError, match=text):

@@ -340,13 +340,14 @@ def test_the_optimal_pivot_is_the_smallest_value_with_enough_mass_below(tail, ra
     assert float(pivot) == ordered[rank]
 
 
-def test_the_dual_form_takes_cvar_alone_and_says_why():
-    risk.require_dual(risk.cvar(0.05))
+def test_the_dual_form_takes_cvar_and_the_mean_alone_and_says_why():
+    assert risk.dual_tail(risk.cvar(0.05)) == 0.05
+    assert risk.dual_tail(risk.mean()) == 1
     with pytest.raises(ValueError, match="needs one pivot per step") as spectral:
-        risk.require_dual(RiskMeasure("wang", 0.5))
+        risk.dual_tail(RiskMeasure("wang", 0.5))
     assert "Use risk_form='implicit', or the measure 'cvar'" in str(spectral.value)
     with pytest.raises(ValueError, match="not monotone, so that no dual form exists"):
-        risk.require_dual(CPW)
+        risk.dual_tail(CPW)
 
 
 def test_rows_of_a_batch_are_separate_and_jit_changes_nothing():

@@ -236,6 +236,23 @@ def test_the_episodic_dual_is_the_dual_of_the_whole_episodes_cost():
         )
 
 
+def test_the_mean_in_the_dual_form_is_cvar_of_everything_whatever_the_tail_says():
+    config, context, quantiles = make_config("dual"), make_context(1), array(1, 4, 8)
+
+    def risk_with(**settings):
+        constraint = Constraint("a", limit=4.0, **settings)
+        problem = valuation.make_problem(3, 2, (constraint,), 10, 0.9)
+        weights = jnp.full(8, 1 / 8)
+        return valuation.risk_to_go(quantiles, weights, context, problem, config)
+
+    found = risk_with(risk="mean", tail=0.25)
+    np.testing.assert_array_equal(found, risk_with(risk="cvar", tail=1.0))
+    # By hand: what lies above the pivot, and the pivot itself where nothing does.
+    pivot = float(make_problem(1).limits[0]) * np.asarray(context.pivot[:, 0])
+    by_hand = np.maximum(quantiles[0], pivot[:, None]).mean(axis=1)
+    np.testing.assert_allclose(found[0], by_hand, rtol=1e-5)
+
+
 def test_an_episode_so_long_that_its_discount_vanished_has_finite_risks():
     problem, quantiles = make_problem(1), 4 * jnp.abs(array(1, BATCH, 8))
     reached = jnp.float32(0.99) ** jnp.array([0.0, 400.0, 5_000.0, 20_000.0])

@@ -465,4 +465,4 @@ class Config:
             )
         if self.agent.risk_form == "dual":
             for constraint in self.constraints:
-                risk.require_dual(constraint.measure)
+                risk.dual_tail(constraint.measure)

@@ -246,10 +246,15 @@ def optimal_pivot(samples: Shaped[Array, "*sample"], tail: float) -> Float[Array
     return jnp.sort(samples)[max(rank - 1, 0)]
 
 
-def require_dual(measure: RiskMeasure) -> None:
-    """Refuse a measure whose dual form is not an infimum over one pivot. Eq. (30)."""
+def dual_tail(measure: RiskMeasure) -> float:
+    """The tail of a measure whose dual form is an infimum over one pivot. Eq. (30).
+
+    Those are CVaR and the mean, which is the CVaR of everything; others are refused.
+    """
+    if measure.name == "mean":
+        return 1.0
     if measure.name == "cvar":
-        return
+        return measure.parameter
     if not measure.coherent:
         raise ValueError(
             f"the dual form needs a spectral measure, got {measure.name!r}, a distortion "
@@ -257,7 +262,7 @@ def require_dual(measure: RiskMeasure) -> None:
             "Use risk_form='implicit', or the measure 'cvar'."
         )
     raise ValueError(
-        f"the dual form is for 'cvar' (one pivot), got {measure.name!r}, whose "
+        f"the dual form is for 'cvar' and 'mean' (one pivot), got {measure.name!r}, whose "
         "discretised spectrum needs one pivot per step. "
         "Use risk_form='implicit', or the measure 'cvar'."
     )

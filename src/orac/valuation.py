@@ -247,7 +247,7 @@ def risk_to_go(
         return risk.risk_of(quantiles, weights)
     pivot = local_pivot(context, problem, config)
     dual = [
-        risk.dual_risk(quantiles[m], pivot[m], constraint.tail)
+        risk.dual_risk(quantiles[m], pivot[m], risk.dual_tail(constraint.measure))
         for m, constraint in enumerate(problem.constraints)
     ]
     return jnp.stack(dual) if dual else jnp.zeros_like(pivot)
