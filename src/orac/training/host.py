@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac import agents, replay
+from orac import agents, pivots, replay
 from orac.compilation import compiler_options
 from orac.config import Config
 from orac.envs.protocol import EnvSpec, to_box
@@ -128,12 +128,17 @@ def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
     return absorb
 
 
-def restart(state: TrainState, observation: Array) -> TrainState:
-    """The same agent and replay at the start of new episodes."""
+def restart(
+    key: Key[Array, ""], state: TrainState, observation: Array, config: Config
+) -> TrainState:
+    """The same agent and replay at the start of new episodes, which draw new pivots."""
     num_envs = observation.shape[0]
     num_costs = state.totals.cost.shape[1]
+    pivot = pivots.sample(
+        key, state.agent.pivot.params, config.agent.pivot.std, num_envs
+    )
     return state._replace(
         observation=observation,
-        context=Context.start(num_envs, state.context.pivot),
+        context=Context.start(num_envs, pivot),
         totals=Totals.zeros(num_envs, num_costs),
     )

@@ -19,8 +19,9 @@ from orac.evaluation import Episodes
 from orac.training import device, host
 from orac.training.state import RoundReport, TrainState, problem_of
 
-RUN, EVALUATE = 1, 2
-"""What a run's key is folded with: one stream for the run, one for its evaluations."""
+RUN, EVALUATE, RESTART = 1, 2, 3
+"""What a run's key is folded with: streams for the run, for its evaluations, and for
+episodes that start anew because their world could not be put back."""
 
 
 @runtime_checkable
@@ -126,6 +127,7 @@ class HostRunner:
         key = jax.random.key(config.seed)
         self.key = jax.random.fold_in(key, RUN)
         self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        self.restart_key = jax.random.fold_in(key, RESTART)
         observation = env.reset(seed=config.seed)
         self.state = host.init(key, observation, env.spec, self.problem, config)
         self.configure(config)
@@ -171,8 +173,10 @@ class HostRunner:
             self.env.set_state(host_state)
             return True
         # The world cannot be put back: episodes start anew, and the caller says so.
-        observation = self.env.reset(seed=self.config.seed + int(state.rounds))
-        self.state = host.restart(state, jnp.asarray(observation))
+        rounds = int(state.rounds)
+        observation = self.env.reset(seed=self.config.seed + rounds)
+        key = jax.random.fold_in(self.restart_key, rounds)
+        self.state = host.restart(key, state, jnp.asarray(observation), self.config)
         return False
 
     def configure(self, config: Config) -> None:
