@@ -53,11 +53,19 @@ def test_a_zero_gradient_gives_a_zero_shift_and_no_nan():
     std = jnp.array([[0.5, 1.0], [0.5, 1.0]])
     gradient = jnp.array([[0.0, 0.0], [0.0, 3.0]])
     np.testing.assert_array_equal(mean_shift(gradient, std, 4.0), [[0, 0], [0, 4]])
-    tiny = mean_shift(jnp.full((2, 2), 1e-20), std, 4.0)
-    np.testing.assert_array_equal(tiny, 0)
     # Nor in its own gradient, should anybody differentiate through it.
     slope = jax.jit(jax.grad(lambda g: mean_shift(g, std, 4.0).sum()))(gradient)
     assert np.isfinite(slope).all()
+
+
+def test_a_shift_is_whole_or_nothing_on_either_side_of_1e_12():
+    # Times std they are (0.9, 0.9), (1.1, 0.9), (-0.1, 1.1) and (0, 1e-8) e-12: what
+    # counts is the largest entry, not the norm, which in the first row is 1.3e-12.
+    std = jnp.array([[0.5, 2.0]])
+    entries = jnp.array([[1.8, 0.45], [2.2, 0.45], [-0.2, 0.55], [0.0, 5e-9]])
+    shift = mean_shift(1e-12 * entries, jnp.tile(std, (4, 1)), 4.0)
+    np.testing.assert_allclose(lengths(shift, std), [0, 4, 4, 0], rtol=1e-5)
+    np.testing.assert_array_equal(np.asarray(shift)[[0, 3]], 0)
 
 
 def test_a_shift_by_hand_in_two_dimensions():

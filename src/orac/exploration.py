@@ -74,7 +74,7 @@ def mean_shift(
     """Step of Mahalanobis length `shift_radius` uphill, per row. Eq. (18).
 
     radius * S g / sqrt(g' S g) with S = diag(std^2). Exactly zero where the gradient
-    vanishes.
+    vanishes: where every entry of std * g is below 1e-12 in size.
     """
     # Choice: the radius is a factor, as printed, so that KL(behaviour, actor) is
     # radius^2 / 2. The text bounds the KL by it, as OAC does: `radius_from_kl`.
