@@ -98,7 +98,13 @@ def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     agent.learn(300, progress_bar=False)
     assert agent.num_timesteps == 300
-    assert len(agent.evaluate(2).episodes) == 2
+    result = agent.evaluate(2)
+    assert len(result.episodes) == 2
+    # It learned from the mean, and is measured at the tail that other agents have.
+    assert agent.config.constraints == (orac.Constraint("cost", 25.0, 0.25),)
+    assert result["cost/risk"] == result["cost/cvar_0.25"] >= result["cost/mean"]
+    (certificate,) = agent.certify(result.episodes)
+    assert "CVaR at 0.25" in certificate.quantity
 
 
 def test_a_jax_environment_is_trained_on_device():
@@ -163,6 +169,18 @@ def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
     observation, _ = Split(kind).reset(seed=3)
     flat = gymnasium.make("Pendulum-v1").reset(seed=3)[0]
     np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(flat)[0])
+
+
+def test_a_run_that_will_not_learn_is_warned_about(pendulum):
+    # It was there already: nothing is run, and learning starts at the hundredth step.
+    with pytest.warns(orac.api.NothingLearned) as told:
+        pendulum.learn(100, progress_bar=False)
+    (warning,) = told
+    assert str(warning.message) == (
+        "learning starts at step 100 and the run ends at 100: it only acts at random. "
+        "Set training.learning_starts lower, or train longer."
+    )
+    pendulum.learn(101, progress_bar=False)
 
 
 def test_learning_can_go_on(pendulum):

@@ -9,6 +9,7 @@ to the loop. Names follow Stable-Baselines3 where it has them.
 """
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,21 @@ class Evaluation:
     def __str__(self) -> str:
         width = max(map(len, self.summary))
         return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
+
+
+class NothingLearned(UserWarning):
+    """The warning that a run will end before its learning starts."""
+
+
+def nothing_learned(config: Config) -> str:
+    """The sentence of that warning; empty when the run will learn."""
+    start, total = config.training.learning_starts, config.training.total_steps
+    if start < total:
+        return ""
+    return (
+        f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
+        "at random. Set training.learning_starts lower, or train longer."
+    )
 
 
 class Agent:
@@ -102,6 +118,9 @@ class Agent:
         """
         if total_timesteps is not None:
             self._set_total(total_timesteps)
+        sentence = nothing_learned(self.config)
+        if sentence:
+            warnings.warn(sentence, NothingLearned, stacklevel=2)
         records: Records = NoRecords()
         if out is not None:
             if self.num_timesteps:
@@ -409,7 +428,12 @@ def WCSAC(env: Any, **options: Any) -> Agent:
 
 
 def SACLagrangian(env: Any, **options: Any) -> Agent:
-    """SAC with mean cost under the limit. Options are those of `make_agent`."""
+    """SAC with mean cost under the limit. Options are those of `make_agent`.
+
+    `tail` changes nothing that is learned, since a scalar critic knows the mean alone. It
+    is where evaluations and certificates measure risk: by default the preset's tail, so
+    that agents can be compared. With `tail=1` they look at the mean too.
+    """
     return make_agent("sac-lag", env, **options)
 
 

@@ -7,6 +7,7 @@ config field and its sentence. Errors that a person can mend are one line, not a
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -169,22 +170,27 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
 
 
 def run_train(options: argparse.Namespace) -> int:
-    from orac.api import Agent
+    from orac.api import Agent, NothingLearned
 
     config, _ = resolve_config(options)
     agent = Agent(config.env.id, config, cost_fn=options.cost_fn)
     print(describe(agent))
-    agent.learn(
-        progress_bar=not options.quiet,
-        out=options.out,
-        name=options.name,
-        trackers=tuple(options.track or ("tensorboard",)),
-    )
+    with warnings.catch_warnings():
+        # It was just described.
+        warnings.simplefilter("ignore", NothingLearned)
+        agent.learn(
+            progress_bar=not options.quiet,
+            out=options.out,
+            name=options.name,
+            trackers=tuple(options.track or ("tensorboard",)),
+        )
     return finish(agent, agent.run_path)
 
 
 def describe(agent: Any) -> str:
     """What is about to be trained, with each limit in both of its units."""
+    from orac.api import nothing_learned
+
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, seed {config.seed}"]
     for constraint, value in zip(
@@ -197,12 +203,9 @@ def describe(agent: Any) -> str:
             f"{constraint.limit:g} an episode, which is {value:.4f} in the critics' units "
             f"(discount {config.agent.cost_discount:g})"
         )
-    start, total = config.training.learning_starts, config.training.total_steps
-    if start >= total:
-        lines.append(
-            f"  note: learning starts at step {start:,} and the run ends at {total:,}: it "
-            "only acts at random. Set training.learning_starts lower, or train longer."
-        )
+    sentence = nothing_learned(config)
+    if sentence:
+        lines.append(f"  note: {sentence}")
     return "\n".join(lines)
 
 
