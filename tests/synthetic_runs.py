@@ -122,7 +122,7 @@ def _episode(progress: float, skill: float, random) -> dict:
 
 def _metrics_row(step: int, total: int, skill: float, random) -> dict:
     progress = float(step / total)
-    # Nothing is learned in the first tenth: the loop writes nan there.
+    # Nothing is learned in the first tenth; readers stand `nan` as well as empty cells.
     known = progress > 0.1
     return {
         "env_steps": int(step),

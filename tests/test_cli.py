@@ -1,12 +1,16 @@
 """The program's words: what they print, and what they say when they are wrong."""
 
+import csv
 import json
 
+import numpy as np
 import pytest
 import yaml
 
 from orac import config_text, presets
+from orac.api import Agent
 from orac.cli import main, make_parser
+from orac.results import read_columns
 from orac.runs.directory import run_path
 
 ENV = "orac/GuardedMaze-v0"
@@ -47,6 +51,39 @@ def test_a_run_directory_holds_what_it_promises(run):
     assert len(rows) == 20, "two evaluations of ten episodes, one row each"
     metrics = (run / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"train/cumulative_cost", "train/violations_cost"} <= set(metrics)
+
+
+def test_what_was_not_measured_yet_is_an_empty_cell(run):
+    with open(run / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert "nan" not in (run / "metrics.csv").read_text()
+    # Rows at 160, 320, ..., 800; learning starts at 400, and a maze ends after 100 steps.
+    assert [row["gradient_steps"] == "0" for row in rows] == [True, True] + [False] * 3
+    for row in rows:
+        learned = row["gradient_steps"] != "0"
+        for name in ("constraint/risk/cost", "critic/cost_loss", "actor/entropy"):
+            assert (row[name] != "") == learned, name
+        # An agent has a multiplier and a limit before it learns.
+        assert float(row["constraint/multiplier/cost"]) >= 0
+        assert float(row["constraint/limit/cost"]) == pytest.approx(4.9753, abs=1e-4)
+    assert rows[0]["constraint/multiplier/cost"] == "0.0"
+    assert rows[0]["constraint/limit/cost"] == rows[-1]["constraint/limit/cost"]
+    columns = read_columns(run / "metrics.csv")
+    risks = columns["constraint/risk/cost"]
+    assert np.isnan(risks).tolist() == [True, True, False, False, False]
+
+
+def test_a_run_that_will_not_learn_is_told_once(tmp_path, capsys, monkeypatch):
+    # Warnings are errors in these tests: the note must be all there is.
+    monkeypatch.setattr(Agent, "_train", lambda agent, records, *_: records.close())
+    words = ["train", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
+    assert main([*words, "--total-steps=400"]) == 130
+    told = capsys.readouterr()
+    assert (
+        "  note: learning starts at step 400 and the run ends at 400: it only acts at "
+        "random. Set training.learning_starts lower, or train longer.\n"
+    ) in told.out
+    assert not told.err
 
 
 def test_evaluate_prints_risk_and_a_certificate(run, capsys):
@@ -172,6 +209,7 @@ WRONG = [
     (["train", "--set=agent.polyak=0"], "agent.polyak must be in (0, 1]"),
     (["train", "--set=agent.kappa=.nan"], "agent.kappa must be above 0, got nan"),
     (["train", "--set=agent.hidden_sizes=64"], "agent.hidden_sizes must be a list"),
+    (["train", "--set=agent.hidden_sizes=8,8"], "got '8,8'. Write [8,8]."),
     (["train", "--set=training.batch_size=2.5"], "must be a whole number, got 2.5"),
     (["train", "--set=training.buffer_size=0"], "of at least 1, got 0"),
     (["train", "--set=evaluation.episodes=none"], "evaluation.episodes must be"),

@@ -34,6 +34,17 @@ def test_plain_lines_say_everything():
     )
 
 
+def test_what_was_not_measured_yet_is_a_dash():
+    progress, clock, stream = make()
+    with progress:
+        clock.now += 10
+        unknown = dict.fromkeys(("reward", "cost", "risk"), float("nan"))
+        progress.update(200, METRICS | unknown)
+    assert stream.getvalue().endswith(
+        "reward -  cost -  risk -  limit 5  multiplier 0.25\n"
+    )
+
+
 def test_plain_lines_come_every_few_seconds_and_at_the_end():
     progress, clock, stream = make(line_seconds=5.0)
     for step in range(1, 101):

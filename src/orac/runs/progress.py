@@ -4,6 +4,7 @@ The bar has no thread of its own and catches no signal, so Ctrl-C goes where it 
 Nothing here decides anything about the run.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -51,7 +52,8 @@ class Progress:
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
         """Tell how far the run is; cheap, so call it as often as there is news.
 
-        `metrics` are numbers by name; those of earlier updates stay shown.
+        `metrics` are numbers by name, NaN where there is none yet; those of earlier
+        updates stay shown.
         """
         now = self._clock()
         self._step = step
@@ -99,7 +101,9 @@ class Progress:
     def _numbers(self) -> str:
         names = [name for name in SHOWN if name in self._metrics]
         names += [name for name in self._metrics if name not in SHOWN]
-        return "  ".join(f"{name} {self._metrics[name]:.4g}" for name in names)
+        return "  ".join(
+            f"{name} {_number_text(self._metrics[name])}" for name in names
+        )
 
     def _bar(self) -> Group:
         share = self._step / max(1, self.total_steps)
@@ -126,6 +130,11 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _number_text(value: float) -> str:
+    """Four digits; a dash where nothing was measured yet."""
+    return "-" if math.isnan(value) else f"{value:.4g}"
 
 
 def _clock_text(seconds: float | None) -> str:

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from orac import agents
 from orac.evaluation import cost_column, summarise
 from orac.runs.progress import Progress
 from orac.training.records import Records
 from orac.training.runners import Runner
-from orac.training.state import RoundReport
+from orac.training.state import RoundReport, problem_of
 from orac.training.watch import check_parameters, check_report
 
 
@@ -29,6 +31,7 @@ class Event:
 
     step: int
     metrics: Mapping[str, float]
+    """The row of metrics.csv; NaN where nothing was measured yet."""
     evaluation: list[dict[str, float]] | None
     """Rows of the evaluation made at this step, if one was."""
     agent: Any
@@ -155,7 +158,10 @@ def evaluate(
 def tally(
     report: RoundReport, counters: Counters, step: int, runner: Runner
 ) -> dict[str, float]:
-    """One row of metrics.csv: means over the stretch, and sums over the run."""
+    """One row of metrics.csv: means over the stretch, and sums over the run.
+
+    NaN is what was not measured yet; a measured one has stopped the run before this.
+    """
     names = runner.spec.cost_names
     ended = report.ended
     rewards, costs = report.totals.reward[ended], report.totals.cost[ended]
@@ -185,10 +191,23 @@ def tally(
         row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
         row[f"train/violations_{column}"] = counters.violations[m]
     updated = report.updated
+    known = {} if updated.any() else known_without_updates(runner)
     for name, values in sorted(report.metrics.items()):
-        mean = values[updated].mean(dtype=np.float64) if updated.any() else math.nan
-        row[name] = float(mean)
+        if updated.any():
+            row[name] = float(values[updated].mean(dtype=np.float64))
+        else:
+            row[name] = known.get(name, math.nan)
     return row
+
+
+def known_without_updates(runner: Runner) -> dict[str, float]:
+    """Multipliers, limits and pivots, which an agent has before it learns; no risks."""
+    problem = problem_of(runner.spec, runner.config)
+    unknown = jnp.full((problem.num_constraints, 1), jnp.nan)
+    metrics = agents.constraint_metrics(
+        runner.state.agent, unknown, problem, runner.config.agent
+    )
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def episode_rows(

@@ -134,7 +134,9 @@ class RunRecords:
             tracker.log(step, known)
 
     def write_metrics(self, row: dict[str, float]) -> None:
-        self._append("metrics", row)
+        # An empty cell is what was not measured yet; `nan` would look like an accident.
+        cells = {name: None if math.isnan(v) else v for name, v in row.items()}
+        self._append("metrics", cells)
         self._logs["metrics"].flush()
         self._track(int(row["env_steps"]), row)
 
