@@ -107,7 +107,11 @@ def test_numbers_find_their_type():
         ("agent: {kappa: wide}", "agent.kappa must be a number, got 'wide'"),
         ("agent: {kappa: '1'}", "agent.kappa must be a number, got '1'"),
         ("agent: {layer_norm: 1}", "agent.layer_norm must be a bool, got 1"),
-        ("agent: {hidden_sizes: 64}", "agent.hidden_sizes must be a list, got 64"),
+        (
+            "agent: {hidden_sizes: 64}",
+            r"agent.hidden_sizes must be a list, got 64. Write \[64\].",
+        ),
+        ("constraints: 5", "constraints must be a list, got 5.$"),
         ("agent: {hidden_sizes: [a]}", r"hidden_sizes\[0\] must be a whole number"),
         ("algo: 3", "algo must be text, got 3"),
         ("env: {params: [1]}", r"env.params must be a mapping, got \[1\]"),

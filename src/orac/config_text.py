@@ -65,7 +65,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return _convert(value, arguments[0], where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{where} must be a list, got {value!r}.")
+            hint = (
+                "" if dataclasses.is_dataclass(arguments[0]) else f" Write [{value}]."
+            )
+            raise ValueError(f"{where} must be a list, got {value!r}.{hint}")
         return tuple(
             _convert(item, arguments[0], f"{where}[{i}]")
             for i, item in enumerate(value)
