@@ -292,6 +292,26 @@ def test_the_episode_length_is_the_least_that_is_known(env, asked, length):
     assert host.spec.episode_length == length
 
 
+def test_a_length_that_the_environment_would_cut_is_refused():
+    with pytest.raises(
+        ValueError, match=r"is 9, but .* after 7 steps by itself. Leave"
+    ):
+        make_host(lambda: TimeLimit(Counter(100), 7), episode_length=9)
+
+
+def test_gymnasiums_word_for_the_length_is_told_ours():
+    with pytest.raises(ValueError, match=r"Gymnasium's, not .* Pass episode_length=9"):
+        make_host("Pendulum-v1", env_kwargs={"max_episode_steps": 9})
+
+
+def test_the_most_a_step_costs_bounds_what_an_episode_costs():
+    env = Odd(step_cost_bound=2.0, episode_length=11)
+    assert make_host(env, cost_names=["cost"]).spec.cost_bounds == (22.0,)
+    env = Odd(step_cost_bound=2.0, episode_length=11)
+    host = make_host(env, cost_names=["cost"], episode_length=5)
+    assert host.spec.cost_bounds == (10.0,)
+
+
 def test_episode_length_truncates_and_keeps_the_last_observation():
     host = make_host(partial(Counter, 100), episode_length=4, cost_names=["cost"])
     assert transitions(host, 9) == [counted(4, 9, truncates=True)]

@@ -112,7 +112,7 @@ def _cost_bounds(
     names: tuple[str, ...],
 ) -> tuple[float, ...] | None:
     if asked is None:
-        said = facts.cost_bounds
+        said = facts.episode_cost_bounds
         return said if said is not None and len(said) == len(names) else None
     bounds = np.asarray(asked, float).reshape(-1)
     if len(bounds) != len(names) or not (np.isfinite(bounds) & (bounds > 0)).all():

@@ -104,7 +104,7 @@ def test_an_episode_of_the_paper_has_400_steps_of_cost_zero_or_one():
     assert observation.shape == (76,)
     assert info == {"cost": 0.0, "goal_met": False, "goals": 0.0}
     bare, act, costs = env.unwrapped, reference.driver(BUTTON), []
-    assert (bare.episode_length, bare.cost_bound) == (400, 400.0)
+    assert (bare.step_cost_bound, bare.cost_bound) == (1.0, None)
     assert (bare.cost_names, bare.metric_names) == (("cost",), ("goals",))
     for step in range(400):
         observation, _, terminated, truncated, info = env.step(act(observation))
@@ -113,8 +113,32 @@ def test_an_episode_of_the_paper_has_400_steps_of_cost_zero_or_one():
         assert not terminated
     assert set(costs) == {0.0, 1.0}
     assert info["goals"] > 0
-    with pytest.raises(RuntimeError, match="The episode has ended"):
-        bare.step(np.zeros(2))
+
+
+def steps_until_truncated(env):
+    env.reset(seed=0)
+    for steps in itertools.count(1):
+        if env.step(np.zeros(2))[3]:
+            return steps
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps"),
+    [
+        ({"max_episode_steps": 450}, 450),
+        ({"max_episode_steps": 50}, 50),
+        ({"episode_length": 30}, 30),
+        ({"episode_length": 30, "max_episode_steps": 40}, 30),
+        ({"episode_length": 40, "max_episode_steps": 30}, 30),
+    ],
+)
+def test_an_id_ends_its_episodes_where_it_was_told_to(asked, steps):
+    assert steps_until_truncated(gymnasium.make(f"orac/{POINT}", **asked)) == steps
+
+
+def test_an_id_refuses_a_length_that_its_limit_would_cut():
+    with pytest.raises(ValueError, match=r"is 600, but .* max_episode_steps=600 in"):
+        gymnasium.make(f"orac/{POINT}", episode_length=600)
 
 
 def test_an_environment_ends_itself_where_its_length_says():
@@ -122,7 +146,9 @@ def test_an_environment_ends_itself_where_its_length_says():
     env.reset(seed=0)
     assert env.step(np.zeros(2))[3] is False
     assert env.step(np.zeros(2))[3] is True
-    assert env.cost_bound == 2.0
+    assert (env.episode_length, env.cost_bound) == (2, 2.0)
+    with pytest.raises(RuntimeError, match="The episode has ended"):
+        env.step(np.zeros(2))
 
 
 @pytest.mark.parametrize("action", [np.zeros(3), [np.nan, 0.0], 1.0])

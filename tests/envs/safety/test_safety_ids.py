@@ -35,7 +35,7 @@ def test_the_papers_variants_have_its_timestep_and_length():
 )
 def test_the_packages_own_ids_keep_its_timestep_and_length(name, steps):
     spec = gymnasium.spec(name)
-    assert spec.max_episode_steps == spec.kwargs["episode_length"] == steps
+    assert spec.max_episode_steps == spec.kwargs["time_limit"] == steps
     assert "timestep" not in spec.kwargs
 
 

@@ -11,7 +11,10 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from orac.envs import safety
+from orac.envs.host import make_host
+from orac.envs.safety import vector as vector_room
 from orac.envs.safety.adapter import SafetyEnv
+from orac.envs.safety.vector import SafetyVectorEnv
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("safety_reference", exc_type=ImportError)
@@ -116,6 +119,65 @@ def test_what_a_learner_reads_is_declared():
     assert vector.observation_space.shape == (2, 76)
     assert vector.spec.id == ID
     vector.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "length"),
+    [
+        ({}, 400),
+        ({"episode_length": 30}, 30),
+        ({"episode_length": 600}, 600),
+        ({"max_episode_steps": 600}, 600),
+    ],
+)
+def test_an_explicit_length_wins(asked, length):
+    vector = gymnasium.make_vec(ID, 1, vectorization_mode="vector_entry_point", **asked)
+    assert (vector.episode_length, vector.cost_bound) == (length, float(length))
+    vector.close()
+
+
+@pytest.mark.parametrize("mode", ["vector", "sync"])
+@pytest.mark.parametrize(
+    ("asked", "length"),
+    [
+        ({}, 400),
+        ({"episode_length": 600}, 600),
+        ({"episode_length": 30}, 30),
+        ({"env_kwargs": {"episode_length": 30}}, 30),
+    ],
+)
+def test_a_learner_gets_the_length_it_asked_for(mode, asked, length):
+    spec = make_host(ID, 1, vectorization=mode, **asked).spec
+    assert (spec.episode_length, spec.cost_bounds) == (length, (float(length),))
+
+
+def test_a_learner_may_lengthen_episodes_by_the_environments_own_word_too():
+    wish = {"episode_length": 600}
+    assert make_host(ID, 2, env_kwargs=wish).spec.episode_length == 600
+    with pytest.raises(ValueError, match=r"is 600, but .* episode_length=600 in orac"):
+        make_host(ID, 2, env_kwargs=wish, vectorization="sync")
+
+
+@pytest.mark.parametrize("mode", ["vector", "sync"])
+def test_a_learner_that_asks_for_two_lengths_is_refused(mode):
+    wishes = {"episode_length": 600, "env_kwargs": {"episode_length": 30}}
+    with pytest.raises(ValueError, match=r"leave one|Leave episode_length out"):
+        make_host(ID, 1, vectorization=mode, **wishes)
+
+
+def test_workers_end_when_the_environments_here_cannot_be_made(monkeypatch):
+    started = []
+
+    class Watched(vector_room.Worker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            started.append(self._process)
+
+    monkeypatch.setattr(vector_room, "Worker", Watched)
+    with pytest.raises(ValueError, match="only vectors of numbers"):
+        SafetyVectorEnv(3, task="SafetyPointGoal1Vision-v0", num_processes=3)
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
 
 
 def test_a_state_continues_on_another_number_of_processes():

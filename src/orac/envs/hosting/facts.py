@@ -1,9 +1,10 @@
 """What an environment says about itself: how long an episode is, what its costs are called.
 
 Facts come from the layers of a wrapped environment: Gymnasium's time limits and specs,
-and the attributes `episode_length`, `cost_names`, `cost_bound` and `metric_names`, which
-our own environments carry and any other may. An attribute of another kind than expected
-is somebody else's word and is passed over. Knows nothing of spaces or stepping.
+and the attributes `episode_length`, `cost_names`, `cost_bound` (the most an episode can
+cost), `step_cost_bound` and `metric_names`, which our own environments carry and any other
+may. An attribute of another kind than expected is somebody else's word and is passed
+over. Knows nothing of spaces or stepping.
 """
 
 from collections.abc import Iterator
@@ -22,18 +23,32 @@ class Facts(NamedTuple):
     episode_length: int | None = None
     cost_names: tuple[str, ...] | None = None
     cost_bounds: tuple[float, ...] | None = None
+    step_cost_bounds: tuple[float, ...] | None = None
     metric_names: tuple[str, ...] = ()
+
+    @property
+    def episode_cost_bounds(self) -> tuple[float, ...] | None:
+        """The most an episode can cost: what is said of episodes, else of its steps."""
+        if self.cost_bounds is not None:
+            return self.cost_bounds
+        if self.step_cost_bounds is None or self.episode_length is None:
+            return None
+        return tuple(self.episode_length * bound for bound in self.step_cost_bounds)
 
 
 def read_facts(env: Any) -> Facts:
     """The facts of one environment or of a vector environment, outermost layer first."""
     layers = [*_layers(env), *_first_sub_environment(env)]
-    bound = _first(_bounds(getattr(layer, "cost_bound", None)) for layer in layers)
+
+    def bounds(attribute: str) -> Any:
+        return _first(_bounds(getattr(layer, attribute, None)) for layer in layers)
+
     return Facts(
         name=_name(env, layers),
         episode_length=_least(length for layer in layers for length in _lengths(layer)),
         cost_names=_first(_names(getattr(_, "cost_names", None)) for _ in layers),
-        cost_bounds=bound,
+        cost_bounds=bounds("cost_bound"),
+        step_cost_bounds=bounds("step_cost_bound"),
         metric_names=_first(_names(getattr(_, "metric_names", None)) for _ in layers)
         or (),
     )
@@ -64,14 +79,23 @@ def _name(env: Any, layers: list[Any]) -> str:
 
 
 def _lengths(layer: Any) -> Iterator[int]:
-    said = (
-        getattr(layer, "episode_length", None),
-        getattr(layer, "_max_episode_steps", None),
-        getattr(getattr(layer, "spec", None), "max_episode_steps", None),
+    """What a layer says itself; Gymnasium's registry counts where it says nothing.
+
+    A vector environment's spec keeps the registered limit though it was made with another.
+    """
+    own = (
+        _length(getattr(layer, "episode_length", None)),
+        _length(getattr(layer, "_max_episode_steps", None)),
     )
-    for length in said:
-        if isinstance(length, int | np.integer) and length > 0 and length is not True:
-            yield int(length)
+    registered = getattr(getattr(layer, "spec", None), "max_episode_steps", None)
+    for length in own if any(own) else (_length(registered),):
+        if length is not None:
+            yield length
+
+
+def _length(value: Any) -> int | None:
+    is_whole = isinstance(value, int | np.integer) and value is not True
+    return int(value) if is_whole and value > 0 else None
 
 
 def _bounds(bound: Any) -> tuple[float, ...] | None:

@@ -74,6 +74,12 @@ def open_source(env: EnvLike, wishes: Wishes) -> Source:
 
 def _from_id(name: str, wishes: Wishes) -> Source:
     spec = _registered(name)
+    if "max_episode_steps" in wishes.env_kwargs:
+        raise ValueError(
+            "max_episode_steps is a word of Gymnasium's, not a parameter of "
+            f"{spec.id}. Pass episode_length={wishes.env_kwargs['max_episode_steps']!r} "
+            "(env.episode_length in a config) instead."
+        )
     mode = wishes.vectorization
     if mode == "vector" and spec.vector_entry_point is None:
         raise ValueError(
@@ -84,11 +90,10 @@ def _from_id(name: str, wishes: Wishes) -> Source:
         return _from_vector(_make_vector(spec, wishes), wishes)
     # Choice: our view counts the steps, because Gymnasium's time limit takes only steps
     # of five values. The cost of a six-value step would be lost on the way.
-    length = wishes.episode_length or spec.max_episode_steps
     make = partial(
         _make, spec, max_episode_steps=-1, disable_env_checker=True, **wishes.env_kwargs
     )
-    return _from_factory(make, wishes._replace(episode_length=length))
+    return _from_factory(make, wishes, spec.max_episode_steps)
 
 
 def _from_object(env: AnyEnv, wishes: Wishes) -> Source:
@@ -110,7 +115,10 @@ def _from_object(env: AnyEnv, wishes: Wishes) -> Source:
     return _from_factory(lambda: env, wishes)
 
 
-def _from_factory(make: Callable[[], Any], wishes: Wishes) -> Source:
+def _from_factory(
+    make: Callable[[], Any], wishes: Wishes, usual_length: int | None = None
+) -> Source:
+    """Views of what `make` returns; `usual_length` counts where none was asked for."""
     if wishes.vectorization == "vector":
         raise ValueError(
             "vectorization='vector' needs an id with a vector entry point. For a factory "
@@ -119,10 +127,11 @@ def _from_factory(make: Callable[[], Any], wishes: Wishes) -> Source:
     view = partial(
         _make_view,
         make,
+        wishes.episode_length,
         cost_keys=wishes.cost_keys,
         cost_fn=wishes.cost_fn,
         metric_names=wishes.metric_names,
-        episode_length=wishes.episode_length,
+        episode_length=wishes.episode_length or usual_length,
     )
     views = [view] * wishes.num_envs
     if wishes.vectorization == "async":
@@ -148,10 +157,7 @@ def _from_vector(vector: AnyVector, wishes: Wishes) -> Source:
     facts = read_facts(vector)
     known, asked = facts.episode_length, wishes.episode_length
     if known and asked and known != asked:
-        raise ValueError(
-            f"episode_length is {asked}, but {facts.name} ends its episodes after {known} "
-            "steps by itself. Leave episode_length out, or make it with another limit."
-        )
+        raise _too_early(facts, asked)
     facts = facts._replace(
         episode_length=known or asked,
         metric_names=wishes.metric_names or facts.metric_names,
@@ -207,9 +213,22 @@ def _make_vector(spec: Any, wishes: Wishes) -> AnyVector:
         ) from error
 
 
-def _make_view(make: Callable[[], Any], **kwargs: Any) -> LearnerView:
+def _too_early(facts: Facts, asked: int) -> ValueError:
+    return ValueError(
+        f"episode_length is {asked}, but {facts.name} ends its episodes after "
+        f"{facts.episode_length} steps by itself. Leave episode_length out, or make it "
+        "with another limit."
+    )
+
+
+def _make_view(
+    make: Callable[[], Any], asked: int | None, **kwargs: Any
+) -> LearnerView:
     env = make()
     if isinstance(env, gymnasium.Env):
+        facts = read_facts(env)
+        if asked and facts.episode_length and asked > facts.episode_length:
+            raise _too_early(facts, asked)
         return LearnerView(env, **kwargs)
     if isinstance(env, gymnasium.vector.VectorEnv):
         raise ValueError(

@@ -34,5 +34,5 @@ def _register(id: str, task: str, steps: int, settings: dict[str, float]) -> Non
         entry_point=ENTRY_POINT,
         vector_entry_point=VECTOR_ENTRY_POINT,
         max_episode_steps=steps,
-        kwargs={"task": task, "episode_length": steps, **settings},
+        kwargs={"task": task, "time_limit": steps, **settings},
     )

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from orac.envs.safety import package
+from orac.envs.safety.settings import checked, pixels
 from orac.envs.safety.tasks import Task, parse
 
 
@@ -35,19 +36,22 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     """One task, `SafetyEnv("SafetyPointGoal1-v0")`.
 
     `info` always holds `cost` (0 or 1), `goal_met` and `goals` (met in this episode), and
-    the package's parts of the cost by its names. Learners may read `episode_length`,
-    `cost_bound` (the most an episode can cost), `cost_names` and `metric_names` from the
-    unwrapped environment.
+    the package's parts of the cost by its names. Learners may read `step_cost_bound` (the
+    most a step can cost), `cost_names` and `metric_names` from the unwrapped environment,
+    and, where it ends episodes itself, `episode_length` and `cost_bound`.
 
     Arguments: `timestep`, seconds of a physics step (the package's own when None);
     `episode_length`, steps (the package's own when None); `fast`, True to insist on the
     fast path, False to insist on the package's own step; `camera`, one of the world's
-    cameras or "above".
+    cameras or "above". The ids add `time_limit`, the steps after which Gymnasium's own
+    wrapper, or whoever else counts them, ends an episode: `max_episode_steps` changes that.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     cost_names = ("cost",)
     metric_names = ("goals",)
+    step_cost_bound = 1.0
+    """Costs are 0 or 1."""
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         *,
         timestep: float | None = None,
         episode_length: int | None = None,
+        time_limit: int | None = None,
         fast: bool | None = None,
         render_mode: str | None = None,
         width: int = 480,
@@ -67,13 +72,20 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
             )
         described = parse(task)
         self.render_mode = render_mode
-        self.episode_length = episode_length or described.episode_length
-        self.cost_bound = float(self.episode_length)
-        """Costs are 0 or 1 a step."""
-        env, self._world, self.is_fast = _open(described, timestep, fast)
+        self._picture = {
+            "width": pixels("width", width),
+            "height": pixels("height", height),
+            "camera": camera,
+        }
+        self.episode_length = _length(described, episode_length, time_limit)
+        """Steps after which it ends episodes itself; None where others do."""
+        length = self.episode_length
+        self.cost_bound = None if length is None else length * self.step_cost_bound
+        env, self._world, self.is_fast = _open(
+            described, checked("timestep", timestep), checked("fast", fast)
+        )
         self.action_space = env.action_space
         self.observation_space = env.observation_space
-        self._picture = {"width": width, "height": height, "camera": camera}
         self._renderer: Any = None
         self._seeded = False
         self._ended = True
@@ -105,7 +117,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         self._cost = info["cost"] = float(info["cost_sum"])
         self._goals += info.setdefault("goal_met", False)
         info["goals"] = float(self._goals)
-        truncated = len(self._actions) >= self.episode_length
+        truncated = len(self._actions) >= (self.episode_length or np.inf)
         self._ended = terminated or truncated
         return observation, reward, terminated, truncated, info
 
@@ -160,6 +172,25 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
                 f"An action must be {self.action_space.shape} finite numbers, got {action}."
             )
         return action
+
+
+def _length(
+    task: Task, episode_length: int | None, time_limit: int | None
+) -> int | None:
+    """The steps to end episodes after; None to leave that to the limit of an id."""
+    asked = checked("episode_length", episode_length)
+    limit = checked("time_limit", time_limit)
+    if limit is None:
+        return asked or task.episode_length
+    if asked is not None and asked > limit:
+        # Whether the limit was lifted as well cannot be seen from within.
+        raise ValueError(
+            f"episode_length is {asked}, but episodes of this id are ended after {limit} "
+            f"steps from outside. Set that limit instead: max_episode_steps={asked} in "
+            f"gymnasium.make, episode_length={asked} in orac (env.episode_length in a "
+            "config)."
+        )
+    return asked
 
 
 def _open(

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool
 
 from orac.envs.safety.chunk import Block, Chunk
+from orac.envs.safety.settings import CHECKS, checked, episode_limit, whole
 from orac.envs.safety.worker import Worker
 
 
@@ -25,7 +26,8 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     Ended episodes restart in the same step: their last observations and infos are in
     `final_obs` and `final_info`, as Gymnasium has it. One seed for all gives each
-    environment its own, independent one; `num_processes` counts this process too.
+    environment its own, independent one. `episode_length` and `max_episode_steps` are the same;
+    `num_processes` counts this process too.
     """
 
     def __init__(
@@ -36,23 +38,35 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         num_processes: int | None = None,
         **settings: Any,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
+        num_envs = whole("num_envs", num_envs, "", "It counts the environments.")
         if settings.pop("render_mode", None) is not None:
             raise ValueError(
                 "render_mode cannot be set for environments in several processes. Make a "
                 "single one with gymnasium.make to see pictures."
             )
-        if max_episode_steps is not None:
-            settings["episode_length"] = max_episode_steps
+        for name in CHECKS.keys() & settings.keys():
+            settings[name] = checked(name, settings[name])
+        settings["episode_length"] = episode_limit(
+            settings.get("episode_length"),
+            checked("max_episode_steps", max_episode_steps),
+            settings.pop("time_limit", None),
+        )
         # Waking a process takes as long as a step: one environment does not pay for it.
-        processes = min(num_envs, num_processes or min(_cores(), num_envs // 2) or 1)
+        usual = min(_cores(), num_envs // 2) or 1
+        processes = min(num_envs, checked("num_processes", num_processes) or usual)
         sizes = [len(part) for part in np.array_split(np.arange(num_envs), processes)]
-        self._workers = [Worker(size, settings) for size in sizes[1:]]
-        self._local = Chunk(sizes[0], settings)
-        for worker in self._workers:
-            worker.opened()
         self._ends = np.cumsum(sizes)[:-1].tolist()
+        self._workers: list[Worker] = []
+        try:
+            for size in sizes[1:]:
+                self._workers.append(Worker(size, settings))
+            self._local = Chunk(sizes[0], settings)
+            for worker in self._workers:
+                worker.opened()
+        except BaseException:
+            for worker in self._workers:
+                worker.close()
+            raise
         self._declare(num_envs)
 
     def _declare(self, num_envs: int) -> None:
@@ -61,6 +75,7 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.episode_length, self.cost_bound = first.episode_length, first.cost_bound
         self.cost_names, self.metric_names = first.cost_names, first.metric_names
+        self.step_cost_bound = first.step_cost_bound
         self.single_action_space = first.action_space
         self.single_observation_space = first.observation_space
         self.action_space = batch_space(first.action_space, num_envs)

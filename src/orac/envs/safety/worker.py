@@ -31,6 +31,7 @@ class Worker:
     """The other end: has the methods of a `Chunk`, each in two halves to run in parallel."""
 
     def __init__(self, num_envs: int, settings: dict[str, Any]) -> None:
+        opening = _dumps({"num_envs": num_envs, "settings": settings})
         # The same modules are to be found; small matrices gain nothing from threads.
         surroundings = {
             **os.environ,
@@ -44,7 +45,7 @@ class Worker:
             env=surroundings,
         )
         self._shape = (num_envs, -1)
-        self._send(OPEN, _dumps({"num_envs": num_envs, "settings": settings}))
+        self._send(OPEN, opening)
 
     def opened(self) -> None:
         """Wait until the environments are made."""
@@ -163,7 +164,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(os.fdopen(os.dup(sys.stdin.fileno()), "rb"), answers)
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    # Whoever asked may have closed the pipe, or ended, before the answer was ready.
+    with contextlib.suppress(BrokenPipeError):
+        serve(requests, answers)
 
 
 if __name__ == "__main__":
