@@ -312,6 +312,20 @@ def test_the_most_a_step_costs_bounds_what_an_episode_costs():
     assert host.spec.cost_bounds == (10.0,)
 
 
+def test_a_vector_environment_may_say_that_it_takes_seeds_one_by_one():
+    class Seeded(CounterBatch):
+        takes_seeds = True
+
+        def reset(self, *, seed=None, options=None):
+            self.seeds = seed
+            return super().reset()
+
+    vector = Seeded(2)
+    host = make_host(vector, cost_names=["cost"], episode_length=3)
+    host.reset(seed=0)
+    assert len(set(vector.seeds)) == 2
+
+
 def test_episode_length_truncates_and_keeps_the_last_observation():
     host = make_host(partial(Counter, 100), episode_length=4, cost_names=["cost"])
     assert transitions(host, 9) == [counted(4, 9, truncates=True)]

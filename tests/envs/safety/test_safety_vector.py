@@ -100,11 +100,24 @@ def test_the_asynchronous_one_of_gymnasium_gives_the_same(expected):
         vector.close()
 
 
+def test_one_seed_for_all_gives_the_layouts_that_gymnasium_gives():
+    theirs = SyncVectorEnv(short(), autoreset_mode=AutoresetMode.SAME_STEP)
+    ours = make_vector(num_processes=2)
+    np.testing.assert_array_equal(ours.reset(seed=5)[0], theirs.reset(seed=5)[0])
+    ours.close()
+    theirs.close()
+
+
+def test_learners_with_different_seeds_share_no_layout():
+    first, other = (make_host(ID, 3).reset(seed) for seed in (0, 1))
+    assert len(np.unique(np.concatenate([first, other]), axis=0)) == 6
+
+
 def test_one_seed_gives_every_environment_a_layout_of_its_own():
     vector = make_vector(num_processes=2)
     first, _ = vector.reset(seed=1)
     again, _ = vector.reset(seed=1)
-    other, _ = vector.reset(seed=2)
+    other, _ = vector.reset(seed=4)
     vector.close()
     np.testing.assert_array_equal(first, again)
     rows = np.concatenate([first, other])

@@ -72,9 +72,12 @@ def reset_seeds(vector: AnyVector, seed: int) -> Any:
     """Independent seeds for the sub-environments, where they can be given one by one.
 
     Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds 0
-    and 1 would then share all but one of their environments' seeds.
+    and 1 would then share all but one of their environments' seeds. A vector environment
+    of another kind says that it takes a list of seeds by `takes_seeds = True`.
     """
-    if not isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+    bare = vector.unwrapped
+    takes_seeds = getattr(bare, "takes_seeds", False) is True
+    if not takes_seeds and not isinstance(bare, SyncVectorEnv | AsyncVectorEnv):
         return seed
     words = np.random.SeedSequence(seed).generate_state(vector.num_envs)
     return [int(word) for word in words]

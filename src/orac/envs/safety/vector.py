@@ -25,10 +25,13 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """`num_envs` environments of one task; keywords are those of `SafetyEnv`.
 
     Ended episodes restart in the same step: their last observations and infos are in
-    `final_obs` and `final_info`, as Gymnasium has it. One seed for all gives each
-    environment its own, independent one. `episode_length` and `max_episode_steps` are the same;
+    `final_obs` and `final_info`, as Gymnasium has it, and one seed for all gives
+    environment i the seed `seed + i`. `episode_length` and `max_episode_steps` are the same;
     `num_processes` counts this process too.
     """
+
+    takes_seeds = True
+    """A learner may give every environment a seed of its own."""
 
     def __init__(
         self,
@@ -165,10 +168,7 @@ class SafetyVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
-            # Choice: Gymnasium gives environment i the seed `seed + i`; runs with the
-            # seeds 0 and 1 would then share all but one of their layouts.
-            words = np.random.SeedSequence(int(seed)).generate_state(self.num_envs)
-            return [int(word) for word in words]
+            return [int(seed) + index for index in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(f"Expected {self.num_envs} seeds, got {len(seed)}.")
         return [one if one is None else int(one) for one in seed]
