@@ -109,6 +109,17 @@ def compiled_update(config):
 
 
 @cache
+def compiled_update_pivot(config):
+    """The dual form's outer step of this config."""
+    problem = problem_for(config)
+
+    def update_pivot(key, state, batch):
+        return agents.update_pivot(key, state, batch, problem, config.agent)
+
+    return Traced(update_pivot)
+
+
+@cache
 def compiled_act(config):
     """`act` of this config: key, state, observation, context, shift radius."""
     problem = problem_for(config)
@@ -117,6 +128,14 @@ def compiled_act(config):
         return agents.act(*args, problem, config.agent)
 
     return Traced(act)
+
+
+def assert_close(left, right, tolerance=1e-5):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance),
+        left,
+        right,
+    )
 
 
 def assert_same_bits(left, right):

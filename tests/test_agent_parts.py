@@ -10,6 +10,8 @@ import pytest
 
 from agent_examples import (
     BATCH,
+    Traced,
+    assert_close,
     assert_same_bits,
     compiled_update,
     differ,
@@ -21,7 +23,7 @@ from agent_examples import (
     with_multiplier,
     with_temperature,
 )
-from orac import agents, observations, optimizers
+from orac import agents, networks, observations, optimizers, valuation
 
 KEY = jax.random.key(3)
 
@@ -140,6 +142,69 @@ def test_options_of_a_batch_do_what_they_say():
     )
 
 
+def test_fractions_of_each_rows_own_go_through_a_whole_update():
+    shared = small_config("wcsac-iqn")
+    per_row = small_config("wcsac-iqn", shared_fractions=False)
+    agent, batch = make_agent(per_row), make_batch(per_row)
+    after, metrics = compiled_update(per_row)(KEY, agent, batch)
+    other, other_metrics = compiled_update(shared)(KEY, agent, batch)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+    assert metrics.keys() == other_metrics.keys()
+    # Costs are read at other levels; what knows nothing of cost stays as it was.
+    for name in ("critic/cost_loss", "constraint/risk/cost"):
+        assert metrics[name] != other_metrics[name]
+        assert metrics[name] == pytest.approx(other_metrics[name], rel=0.5)
+    assert differ(after.cost_critics, other.cost_critics)
+    assert_close(after.reward_critics, other.reward_critics, 1e-4)
+    wanted = cost_loss_row_by_row(agent, batch, per_row)
+    assert float(metrics["critic/cost_loss"]) == pytest.approx(wanted, rel=1e-4)
+
+
+def cost_loss_row_by_row(agent, batch, config):
+    """The cost critics' loss of an update with KEY: every row alone, in NumPy's loops."""
+    problem, settings = problem_for(config), config.agent
+    _, critic_key, _ = jax.random.split(KEY, 3)
+    action_key, target_key, prediction_key = jax.random.split(critic_key, 3)
+    target_fractions, fractions = (
+        valuation.critic_fractions(key, BATCH, settings)
+        for key in (target_key, prediction_key)
+    )
+    assert fractions.levels.shape == (BATCH, settings.num_quantiles)
+    mean, std = networks.apply_actor(agent.actor.params, batch.next_observation)
+    next_action, _ = networks.sample_action(action_key, mean, std)
+
+    @jax.jit
+    def quantiles(members, observation, action, levels):
+        """Of one row, at levels that a batch of one shares."""
+        found = valuation.cost_quantiles(
+            members, observation[None], action[None], levels[None], problem, settings
+        )
+        return found[0, :, 0]
+
+    total = 0.0
+    for i in range(BATCH):
+        members = agent.cost_critics.params, agent.target_cost_critics
+        predicted = quantiles(
+            members[0], batch.observation[i], batch.action[i], fractions.levels[i]
+        )
+        onward = quantiles(
+            members[1],
+            batch.next_observation[i],
+            next_action[i],
+            target_fractions.levels[i],
+        )
+        going_on = settings.cost_discount * (1 - float(batch.terminated[i]))
+        targets = float(batch.cost[i, 0]) + going_on * np.asarray(onward, np.float64)
+        error = targets[:, None, :] - np.asarray(predicted, np.float64)[:, :, None]
+        size = np.abs(error)
+        huber = np.where(size <= 1, size**2 / 2, size - 0.5)
+        level = np.asarray(fractions.levels[i])[None, :, None]
+        loss = np.abs(level - (error < 0)) * huber
+        width = np.asarray(target_fractions.widths[i])
+        total += (loss * width).sum(axis=-1).mean(axis=-1).sum() / BATCH
+    return total
+
+
 def test_a_truncated_step_bootstraps_by_default():
     config = small_config("sac-lag", reward_scale=1.0)
     update, batch = compiled_update(config), make_batch(config)
@@ -168,6 +233,19 @@ def test_running_statistics_equal_numpys():
     np.testing.assert_allclose(scaled[:, 2], 0.0, atol=1e-2)
     stray = observations.scale(stats, jnp.full((1, 3), 1e6), config.agent)
     assert (stray == 10).all()
+
+
+def test_observing_is_traced_once_and_compiled_equals_eager():
+    config = small_config("sac-lag", normalize_observations=True)
+    compiled = Traced(agents.observe)
+    fast = slow = make_agent(config)
+    for seed in range(4):
+        observation = 3 + 2 * make_batch(config, seed).observation
+        fast, slow = compiled(fast, observation), agents.observe(slow, observation)
+    assert_close(fast.observation_stats, slow.observation_stats)
+    assert fast.observation_stats.seen == 4 * BATCH
+    assert_same_bits(fast._replace(observation_stats=slow.observation_stats), slow)
+    assert compiled.traces == 1
 
 
 def test_statistics_stay_right_after_more_steps_than_float32_can_count():

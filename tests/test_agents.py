@@ -1,5 +1,7 @@
 """Contracts that every preset keeps: what an agent is, whatever it learns."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from agent_examples import (
     BATCH,
     SIZES,
+    assert_close,
     assert_same_bits,
     compiled_act,
     compiled_update,
@@ -30,14 +33,6 @@ def one_quick_form(quick):
     marks = {algo: () if algo == quick else pytest.mark.slow for algo in FORMS}
     params = [pytest.param(algo, marks=mark) for algo, mark in marks.items()]
     return pytest.mark.parametrize("algo", params)
-
-
-def assert_close(left, right, tolerance=1e-5):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance),
-        left,
-        right,
-    )
 
 
 def configs(algos):
@@ -94,12 +89,45 @@ def test_updates_in_a_row_are_traced_once_and_stay_finite(algo):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
 
 
-@one_quick_form("wcsac-lin")
-def test_compiled_equals_eager(algo):
-    config = small_config(algo)
+def assert_compiled_equals_eager(config):
     state, batch = make_agent(config), make_batch(config)
     eager = agents.update(KEY, state, batch, problem_for(config), config.agent)
     assert_close(compiled_update(config)(KEY, state, batch), eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("algo", FORMS)
+def test_compiled_equals_eager(algo, count):
+    assert_compiled_equals_eager(small_config(algo, count))
+
+
+def test_compiled_equals_eager_in_the_episodic_form_with_two_constraints():
+    # The quick one of its kind, since it has the most in it: eager takes half a minute.
+    assert_compiled_equals_eager(episodic(small_config("wcsac-lin", 2)))
+
+
+@pytest.mark.parametrize("form", ["iqn", "lin"])
+def test_an_update_does_not_know_the_behaviour_policy(form):
+    def program(algo):
+        config = small_config(f"{algo}-{form}")
+        update = jax.jit(agents.update, static_argnums=(3, 4))
+        args = KEY, make_agent(config), make_batch(config), problem_for(config)
+        return update.lower(*args, config.agent).as_text()
+
+    assert program("orac") == program("wcsac")
+
+
+def test_a_scalar_critic_does_not_know_the_tail():
+    def program(tail):
+        config = small_config("sac-lag")
+        constraint = replace(config.constraints[0], tail=tail)
+        config = replace(config, constraints=(constraint,))
+        update = jax.jit(agents.update, static_argnums=(3, 4))
+        args = KEY, make_agent(config), make_batch(config), problem_for(config)
+        return update.lower(*args, config.agent).as_text()
+
+    assert program(0.05) == program(1.0)
 
 
 @one_quick_form("wcsac-iqn")
@@ -145,6 +173,37 @@ def test_acting_is_compiled_once_and_a_radius_of_zero_is_the_plain_actor(algo):
         KEY, state, observation, context, jnp.float32(2), problem, config.agent
     )
     assert_close(shifted, eager)
+
+
+@pytest.mark.parametrize(
+    "algo", ["orac-iqn", pytest.param("orac-lin", marks=pytest.mark.slow)]
+)
+def test_agents_act_side_by_side_as_they_do_alone(algo):
+    config = small_config(algo, 2)
+    problem, act, radius = problem_for(config), compiled_act(config), jnp.float32(2)
+    seeds = range(3)
+    states = [make_agent(config, seed) for seed in seeds]
+    contexts = [make_context(config, states[seed], seed) for seed in seeds]
+    observations = [make_batch(config, seed).observation for seed in seeds]
+    keys = jax.random.split(KEY, len(seeds))
+    alone = [
+        act(*each, radius)
+        for each in zip(keys, states, observations, contexts, strict=True)
+    ]
+    side_by_side = jax.jit(
+        jax.vmap(
+            lambda k, s, o, c: agents.act(k, s, o, c, radius, problem, config.agent)
+        )
+    )
+    together = side_by_side(keys, *map(_stack, (states, observations, contexts)))
+    assert_close(together, _stack(alone))
+    # Seeds of one agent at the same observation draw actions of their own.
+    drawn = side_by_side(
+        keys, *(_stack([x[0]] * len(seeds)) for x in (states, observations, contexts))
+    )[0]
+    assert_close(drawn[0], alone[0][0])
+    assert (drawn[0] != drawn[1]).any(axis=1).all()
+    assert (drawn[1] != drawn[2]).any(axis=1).all()
 
 
 def test_a_broken_critic_cannot_reach_an_action_without_a_shift():

@@ -7,17 +7,22 @@ import pytest
 
 from agent_examples import (
     BATCH,
+    assert_close,
     assert_same_bits,
+    compiled_update_pivot,
     differ,
+    episodic,
     make_agent,
     make_batch,
     problem_for,
     small_config,
+    with_costs_about,
 )
 from orac import agents, networks, pivots
 from orac.agents import Learned
 
 KEY = jax.random.key(3)
+LIN = small_config("wcsac-lin", 2)
 
 
 def constant_critics(members, value):
@@ -73,6 +78,26 @@ def test_the_outer_step_touches_the_pivot_alone():
     )
     assert differ(after.pivot, agent.pivot)
     assert_same_bits(after._replace(pivot=agent.pivot), agent)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(episodic(LIN), id="episodic"),
+        pytest.param(LIN, id="stationary", marks=pytest.mark.slow),
+    ],
+)
+def test_the_outer_step_is_traced_once_and_compiled_equals_eager(config):
+    outer, problem = compiled_update_pivot(config), problem_for(config)
+    state = with_costs_about(make_agent(config), 5.0)
+    for seed in range(3):
+        key, batch = jax.random.key(seed), make_batch(config, seed)
+        after = outer(key, state, batch)
+        eager = agents.update_pivot(key, state, batch, problem, config.agent)
+        assert_close(after, eager)
+        assert (after.pivot.params != state.pivot.params).all()
+        state = after
+    assert outer.traces == 1
 
 
 def test_a_batch_gets_fresh_pivots_the_same_before_and_after_the_step():

@@ -10,7 +10,8 @@ outages are drawn afresh at every reset: CityLearn's data set repeats one month 
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +43,7 @@ from orac.envs.citylearn_indoor import (
     temperature_range,
 )
 from orac.envs.citylearn_outages import (
+    MOST_MINUTES,
     Outcome,
     count_hour,
     draw_outages,
@@ -81,7 +83,7 @@ class CityLearn:
     """
 
     buildings: tuple[int, ...] = (1,)
-    """Which of the three buildings, numbered from 1."""
+    """Which of the three buildings, numbered from 1; one number or a list will do."""
     saifi: float = 183.0
     """Interruptions a year; the default leaves a tenth of all hours without grid."""
     caidi: float = 331.2
@@ -92,17 +94,11 @@ class CityLearn:
     """A name in `REWARDS`."""
 
     def __post_init__(self) -> None:
-        check_buildings(self.buildings)
-        if not 0 <= self.saifi <= 365:
-            raise ValueError(
-                f"saifi must be in [0, 365], got {self.saifi}. "
-                "It counts interruptions a year, at most one a day."
-            )
-        if self.caidi < 0 or self.comfort_band < 0:
-            raise ValueError(
-                "caidi (minutes) and comfort_band (degrees C) must not be negative, got "
-                f"{self.caidi} and {self.comfort_band}."
-            )
+        # Frozen, and hashed under jit: what the user wrote becomes a tuple once, here.
+        object.__setattr__(self, "buildings", checked_buildings(self.buildings))
+        check_number("saifi", self.saifi, 365, "It counts interruptions a year.")
+        check_number("caidi", self.caidi, MOST_MINUTES, "It is a mean of minutes.")
+        check_number("comfort_band", self.comfort_band, 100, "It is in degrees C.")
         if self.reward not in REWARDS:
             near = difflib.get_close_matches(self.reward, REWARDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -212,13 +208,30 @@ class CityLearn:
         return seen.read(self.layout, observation, name)
 
 
-def check_buildings(buildings: tuple[int, ...]) -> None:
-    """Raise unless these are some of the data set's buildings, each once."""
+def checked_buildings(buildings: Any) -> tuple[int, ...]:
+    """Some of the data set's buildings, each once, as a tuple."""
+    listed = isinstance(buildings, tuple | list | np.ndarray)
+    given = tuple(buildings) if listed else (buildings,)
+    numbers = [
+        int(number)
+        for number in given
+        if isinstance(number, int | np.integer) and not isinstance(number, bool)
+    ]
     known = set(range(1, NUM_BUILDINGS + 1))
-    if not buildings or len(set(buildings) & known) < len(buildings):
+    if not given or len(set(numbers) & known) < len(given):
         raise ValueError(
-            f"buildings must be different numbers from 1 to {NUM_BUILDINGS}, got "
-            f"{buildings}. Write (1,) for the first building alone."
+            f"buildings must be different whole numbers from 1 to {NUM_BUILDINGS}, got "
+            f"{buildings!r}. Write (1,) for the first building alone."
+        )
+    return tuple(numbers)
+
+
+def check_number(name: str, value: Any, most: float, meaning: str) -> None:
+    """Raise unless a parameter is a number in its range; NaN is in none."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most:
+        raise ValueError(
+            f"{name} must be a number in [0, {most}], got {value!r}. {meaning}"
         )
 
 

@@ -21,6 +21,8 @@ from orac.envs.citylearn_building import Flows
 from orac.envs.citylearn_data import NUM_HOURS
 
 HOURS_PER_DAY = 24
+MOST_MINUTES = 60 * HOURS_PER_DAY * 365
+"""Interruptions of a year on average are the longest that mean anything."""
 
 PerBuilding = Float[Array, " building"]
 
@@ -49,7 +51,9 @@ def draw_outages(
     start = days * HOURS_PER_DAY
     start += jax.random.randint(start_key, days.shape, 0, HOURS_PER_DAY)
     minutes = caidi * jax.random.exponential(length_key, days.shape, jnp.float32)
-    end = start + jnp.floor(minutes / 60).astype(start.dtype)
+    # Numerics: whole numbers end at 2**31; a month is as good as for ever.
+    hours = jnp.minimum(jnp.floor(minutes / 60), NUM_HOURS)
+    end = start + hours.astype(start.dtype)
     hour = jnp.arange(NUM_HOURS)[:, None]
     return (happens & (start <= hour) & (hour < end)).any(axis=1)
 

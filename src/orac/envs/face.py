@@ -10,10 +10,12 @@ Knows nothing of any one environment.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -37,12 +39,8 @@ RENDER_MODES = ("rgb_array",)
 class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One JAX environment as a `gymnasium.Env`."""
 
-    metadata = {  # noqa: RUF012
-        "render_modes": [*RENDER_MODES],
-        "render_fps": 8,
-    }
-
     def __init__(self, env: Environment, render_mode: str | None = None) -> None:
+        self.metadata = {"render_modes": render_modes(env), "render_fps": 8}
         self.env, self.render_mode = env, check_render_mode(env, render_mode)
         self.observation_space, self.action_space = spaces_of(env.spec)
         _tell_facts(self, env.spec)
@@ -95,13 +93,11 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     the next episode's first one, the last one is `info["final_obs"]`. What
     `info["final_info"]` says of the ended episodes follows Gymnasium, but `info["cost"]`
     and the metrics hold this step's values for every environment, ended or not.
-    """
 
-    metadata = {  # noqa: RUF012
-        "render_modes": [*RENDER_MODES],
-        "render_fps": 8,
-        "autoreset_mode": AutoresetMode.SAME_STEP,
-    }
+    A list of seeds starts environment i as `JaxEnv` starts with the i-th seed; one seed
+    starts the whole batch from one draw, whose rows are no seeds' own. Noise after the
+    start is drawn for the batch at once.
+    """
 
     def __init__(
         self, env: Environment, num_envs: int = 1, render_mode: str | None = None
@@ -109,6 +105,11 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
         self.env, self.num_envs = env, num_envs
+        self.metadata = {
+            "render_modes": render_modes(env),
+            "render_fps": 8,
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+        }
         self.render_mode = check_render_mode(env, render_mode)
         single = spaces_of(env.spec)
         self.single_observation_space, self.single_action_space = single
@@ -119,11 +120,18 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._state: EnvState = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._key, self._num_steps = _draw_key(self.np_random), 0
-        state, observation = _reset_many(self.env, self._key, self.num_envs)
+        self._num_steps = 0
+        if seed is None or isinstance(seed, int | np.integer):
+            super().reset(seed=None if seed is None else int(seed))
+            self._key = _draw_key(self.np_random)
+            state, observation = _reset_many(self.env, self._key, self.num_envs)
+        else:
+            state, observation = self._reset_each(seed)
         self._state, observation = place_with(self.env, state, observation, options)
         self._tally = Tally(self.env.spec, (self.num_envs,))
         return np.array(observation), {}
@@ -151,6 +159,23 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             np.array(step.truncated),
             infos,
         )
+
+    def _reset_each(self, seeds: Sequence[int | None]) -> tuple[EnvState, Array]:
+        """Start every environment from its own seed; None draws one."""
+        if len(seeds) != self.num_envs:
+            raise ValueError(
+                f"There are {self.num_envs} environments, got {len(seeds)} seeds. Give one "
+                "for each (None to draw it), or one number for all."
+            )
+        known = [
+            int(self.np_random.integers(2**32)) if one is None else int(one)
+            for one in seeds
+        ]
+        generators = [np.random.default_rng(one) for one in known]
+        # What is drawn after the start follows from all of the seeds together.
+        self._np_random = np.random.default_rng(known)
+        self._key = _draw_key(self.np_random)
+        return _reset_each(self.env, jnp.stack([_draw_key(one) for one in generators]))
 
     def _final(self, step: Step, infos: dict[str, Any]) -> dict[str, Any]:
         """The last observations and infos, in the form of Gymnasium's own vectors."""
@@ -198,12 +223,17 @@ def spaces_of(spec: EnvSpec) -> tuple[Box, Box]:
     return observation, Box(action_low, np.array(spec.action_high, np.float32))
 
 
+def render_modes(env: Environment) -> list[str]:
+    """How it can be drawn; an environment without a `render` cannot."""
+    return [*RENDER_MODES] if hasattr(env, "render") else []
+
+
 def check_render_mode(env: Environment, render_mode: str | None) -> str | None:
     """A render mode that exists, for an environment that can be drawn."""
     if render_mode is None:
         return None
-    if render_mode not in RENDER_MODES or not hasattr(env, "render"):
-        modes = RENDER_MODES if hasattr(env, "render") else ()
+    modes = render_modes(env)
+    if render_mode not in modes:
         raise ValueError(
             f"{env.spec.name} can be rendered as {[None, *modes]}, got {render_mode!r}."
         )
@@ -283,6 +313,13 @@ def _step_one(
     action: Float[Array, " action"],
 ) -> tuple[EnvState, Step]:
     return env.step(jax.random.fold_in(key, num_steps + 1), state, action)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset_each(
+    env: Environment, keys: Key[Array, " batch"]
+) -> tuple[EnvState, Float[Array, "batch observation"]]:
+    return jax.vmap(lambda key: env.reset(jax.random.fold_in(key, 0)))(keys)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
