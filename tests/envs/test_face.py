@@ -176,6 +176,48 @@ def test_vector_is_seeded():
     assert (run(1)[0] != run(1)[-1]).all()
 
 
+@pytest.mark.parametrize("make", [GuardedMaze, Counter])
+def test_a_list_of_seeds_starts_each_environment_from_its_own(make):
+    single, vector = JaxEnv(make()), JaxVectorEnv(make(), 3)
+    seeds = [7, 3, 7]
+    first, _ = vector.reset(seed=seeds)
+    alone = np.stack([single.reset(seed=seed)[0] for seed in seeds])
+    np.testing.assert_array_equal(first, alone)
+    turned, _ = vector.reset(seed=seeds[::-1])
+    np.testing.assert_array_equal(turned, alone[::-1])
+
+
+def test_a_list_of_seeds_fixes_what_follows_too():
+    def run(seeds):
+        vector = gymnasium.make_vec(MAZE, num_envs=2)
+        seen = [vector.reset(seed=seeds)[0]]
+        seen += [vector.step(np.zeros((2, 2), np.float32))[0] for _ in range(3)]
+        return np.array([*seen, vector.reset()[0]])
+
+    np.testing.assert_array_equal(run([1, 2]), run([1, 2]))
+    assert (run([1, 2])[1:] != run([1, 3])[1:]).all()
+
+
+def test_a_missing_seed_in_the_list_is_drawn():
+    vector = JaxVectorEnv(GuardedMaze(), 2)
+    vector.reset(seed=0)
+    first, other = (vector.reset(seed=[5, None])[0] for _ in range(2))
+    np.testing.assert_array_equal(first[0], other[0])
+
+
+def test_a_list_of_another_length_is_refused():
+    with pytest.raises(
+        ValueError, match=r"There are 2 environments, got 3 seeds\. Give"
+    ):
+        JaxVectorEnv(Counter(), 2).reset(seed=[1, 2, 3])
+
+
+def test_only_what_can_be_drawn_declares_a_render_mode():
+    assert JaxEnv(GuardedMaze()).metadata["render_modes"] == ["rgb_array"]
+    for face in (JaxEnv(Counter()), JaxVectorEnv(Counter(), 2)):
+        assert face.metadata["render_modes"] == []
+
+
 def test_vector_steps_fit_its_spaces_and_gymnasium_s_wrappers():
     vector = gymnasium.make_vec(MAZE, num_envs=4, time_limit=5)
     assert vector.observation_space.shape == (4, 2)

@@ -17,12 +17,19 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Float, Key
 
 from orac.envs import make
+from orac.envs.face_checks import (
+    check_action,
+    check_render_mode,
+    place_with,
+    render_modes,
+    spaces_of,
+)
 from orac.envs.protocol import (
     Environment,
     EnvSpec,
@@ -32,8 +39,6 @@ from orac.envs.protocol import (
     step_batch,
 )
 from orac.envs.tally import Tally
-
-RENDER_MODES = ("rgb_array",)
 
 
 class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -171,7 +176,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             int(self.np_random.integers(2**32)) if one is None else int(one)
             for one in seeds
         ]
-        generators = [np.random.default_rng(one) for one in known]
+        generators = [seeding.np_random(one)[0] for one in known]
         # What is drawn after the start follows from all of the seeds together.
         self._np_random = np.random.default_rng(known)
         self._key = _draw_key(self.np_random)
@@ -211,62 +216,6 @@ def make_vector(
 ) -> JaxVectorEnv:
     """What `gymnasium.make_vec` calls for an environment with a JAX form."""
     return JaxVectorEnv(make(env_id, **parameters), num_envs, render_mode)
-
-
-def spaces_of(spec: EnvSpec) -> tuple[Box, Box]:
-    """Observation and action space of one environment."""
-    unknown = np.full(spec.observation_size, np.inf, np.float32)
-    low = -unknown if spec.observation_low is None else spec.observation_low
-    high = unknown if spec.observation_high is None else spec.observation_high
-    observation = Box(np.array(low, np.float32), np.array(high, np.float32))
-    action_low = np.array(spec.action_low, np.float32)
-    return observation, Box(action_low, np.array(spec.action_high, np.float32))
-
-
-def render_modes(env: Environment) -> list[str]:
-    """How it can be drawn; an environment without a `render` cannot."""
-    return [*RENDER_MODES] if hasattr(env, "render") else []
-
-
-def check_render_mode(env: Environment, render_mode: str | None) -> str | None:
-    """A render mode that exists, for an environment that can be drawn."""
-    if render_mode is None:
-        return None
-    modes = render_modes(env)
-    if render_mode not in modes:
-        raise ValueError(
-            f"{env.spec.name} can be rendered as {[None, *modes]}, got {render_mode!r}."
-        )
-    return render_mode
-
-
-def check_action(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
-    """An action of the right shape with finite numbers; the environment clips it."""
-    action = np.asarray(action, np.float32)
-    if action.shape != space.shape or not np.isfinite(action).all():
-        raise ValueError(
-            f"An action must be finite and of shape {space.shape}, got "
-            f"{action.tolist() if action.size < 10 else action.shape}."
-        )
-    return action
-
-
-def place_with(
-    env: Environment,
-    state: EnvState,
-    observation: Array,
-    options: dict[str, Any] | None,
-) -> tuple[EnvState, Array]:
-    """Apply `reset(options=...)`, for the environments that take any."""
-    if not options:
-        return state, observation
-    place = getattr(env, "place", None)
-    if place is None:
-        raise ValueError(
-            f"{env.spec.name} takes no reset options, got {sorted(options)}; it has no "
-            "`place` method."
-        )
-    return place(state, options)
 
 
 def _tell_facts(face: Any, spec: EnvSpec) -> None:
