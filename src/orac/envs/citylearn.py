@@ -10,7 +10,6 @@ outages are drawn afresh at every reset: CityLearn's data set repeats one month 
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -53,6 +52,8 @@ from orac.envs.citylearn_outages import (
 from orac.envs.protocol import EnvSpec, Step
 
 PerBuilding = Float[Array, " building"]
+Buildings = tuple[int, ...] | Any
+"""A tuple once the environment is made; users may write one number or a list."""
 
 REWARDS: dict[str, Callable[[PerBuilding, Hours], PerBuilding]] = {
     "import": lambda net, hour: -jnp.maximum(net, 0.0),
@@ -82,7 +83,7 @@ class CityLearn:
     cooling (-1 is off, 1 full power). Cooling has no effect in the first 13 hours.
     """
 
-    buildings: tuple[int, ...] = (1,)
+    buildings: Buildings = (1,)
     """Which of the three buildings, numbered from 1; one number or a list will do."""
     saifi: float = 183.0
     """Interruptions a year; the default leaves a tenth of all hours without grid."""
@@ -228,8 +229,8 @@ def checked_buildings(buildings: Any) -> tuple[int, ...]:
 
 def check_number(name: str, value: Any, most: float, meaning: str) -> None:
     """Raise unless a parameter is a number in its range; NaN is in none."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= most:
+    is_number = isinstance(value, int | float | np.number)
+    if not is_number or isinstance(value, bool) or not 0 <= value <= most:
         raise ValueError(
             f"{name} must be a number in [0, {most}], got {value!r}. {meaning}"
         )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import orac.envs
 from orac.envs.citylearn import REWARDS, CityLearn
@@ -250,19 +251,50 @@ def test_an_unknown_observation_is_answered_with_the_nearest_name():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"buildings": ()}, r"different numbers from 1 to 3, got \(\)"),
-        ({"buildings": (0,)}, r"different numbers from 1 to 3, got \(0,\)"),
+        ({"buildings": ()}, r"different whole numbers from 1 to 3, got \(\)"),
+        ({"buildings": (0,)}, r"different whole numbers from 1 to 3, got \(0,\)"),
         ({"buildings": (1, 1)}, r"got \(1, 1\). Write \(1,\)"),
-        ({"saifi": 366.0}, r"saifi must be in \[0, 365\], got 366.0"),
+        ({"buildings": []}, r"different whole numbers from 1 to 3, got \[\]"),
+        ({"buildings": 4}, "different whole numbers from 1 to 3, got 4"),
+        ({"buildings": 1.0}, r"got 1\.0\. Write \(1,\) for the first"),
+        ({"buildings": (1.0,)}, r"got \(1\.0,\)\. Write \(1,\)"),
+        ({"buildings": [2.5, 1]}, r"got \[2\.5, 1\]"),
+        ({"buildings": True}, r"got True\. Write"),
+        ({"buildings": "1"}, r"got '1'\. Write"),
+        ({"saifi": 366.0}, r"saifi must be a number in \[0, 365\], got 366.0"),
         ({"saifi": -1.0}, "It counts interruptions a year"),
-        ({"caidi": -1.0}, "must not be negative, got -1.0 and 1.0"),
-        ({"comfort_band": -2.0}, "must not be negative, got 331.2 and -2.0"),
+        ({"saifi": np.nan}, r"saifi must be a number in \[0, 365\], got nan"),
+        ({"caidi": -1.0}, r"caidi must be a number in \[0, 525600\], got -1.0"),
+        ({"caidi": np.nan}, "got nan. It is a mean of minutes"),
+        ({"caidi": np.inf}, "got inf. It is a mean of minutes"),
+        ({"caidi": 1e12}, r"got 1000000000000.0\. It is a mean of minutes"),
+        ({"comfort_band": -2.0}, r"comfort_band must be .* \[0, 100\], got -2.0"),
+        ({"comfort_band": np.nan}, "got nan. It is in degrees C"),
+        ({"comfort_band": np.inf}, "got inf. It is in degrees C"),
         ({"reward": "prize"}, "got 'prize'. Did you mean 'price'"),
     ],
 )
 def test_wrong_parameters_are_told_what_was_expected(parameters, message):
     with pytest.raises(ValueError, match=message):
         CityLearn(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "buildings"),
+    [([3, 1], (3, 1)), (2, (2,)), (np.array([1, 2]), (1, 2)), (np.int64(3), (3,))],
+)
+def test_buildings_may_be_a_number_or_a_list(given, buildings):
+    env = CityLearn(buildings=given)
+    assert env == CityLearn(buildings=buildings)
+    assert hash(env) == hash(CityLearn(buildings=buildings))
+    assert {type(number) for number in env.buildings} == {int}
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space m(in|ax)imum value")
+def test_gymnasiums_own_check_passes_and_no_picture_is_promised():
+    env = gymnasium.make("orac/CityLearn-v0").unwrapped
+    assert env.metadata["render_modes"] == []
+    check_env(env)
 
 
 def test_every_reward_has_a_name_that_is_accepted():

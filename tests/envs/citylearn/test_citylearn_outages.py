@@ -72,6 +72,12 @@ def test_single_outages_last_as_long_as_the_mean_says():
     assert long[:, 72:].mean() > 0.5
 
 
+def test_outages_beyond_all_whole_numbers_last_to_the_end_of_the_month():
+    keys = jax.random.split(jax.random.key(0), 20)
+    months = np.asarray(jax.vmap(lambda key: draw_outages(key, 365.0, 1e15))(keys))
+    assert months[:, 48:].all()
+
+
 def test_no_interruptions_a_year_mean_no_outage():
     assert not draw_outages(jax.random.key(0), 0.0, CAIDI).any()
 
