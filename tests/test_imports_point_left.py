@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 # From left to right. A new room needs its place here, and docs/design.md a line.
 ROOMS = """
-    types
+    types checks
     risk config config_text presets
     gradients networks critics exploration pivots valuation
     optimizers observations multipliers agents

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac import betting
-from orac.config import check_range
+from orac.checks import check_range
 from orac.statistics import check_level, check_share
 
 _MOST_EPISODES = 1_000_000

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from orac.config import check_choice
+from orac.checks import check_choice
 
 NAMES = (
     "table1",

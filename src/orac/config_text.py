@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from orac import config as config_module
-from orac.config import Config, frozen_value, unknown_name
+from orac.checks import frozen_value, unknown_name
+from orac.config import Config
 
 
 def to_dict(value: Any) -> Any:

@@ -9,6 +9,7 @@ SAC-Lagrangian has a scalar cost critic, so an ensemble of one.
 import dataclasses
 from dataclasses import dataclass, replace
 
+from orac.checks import check_choice, unknown_name
 from orac.config import (
     AgentConfig,
     Config,
@@ -19,8 +20,6 @@ from orac.config import (
     MultiplierConfig,
     PivotConfig,
     TrainingConfig,
-    check_choice,
-    unknown_name,
 )
 
 

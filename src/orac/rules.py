@@ -12,7 +12,8 @@ from typing import Any
 import jax
 
 from orac import config_text, envs, presets
-from orac.config import Config, check_choice, unknown_name
+from orac.checks import check_choice, unknown_name
+from orac.config import Config
 from orac.envs.protocol import EnvSpec
 from orac.evaluation import Episodes, roll_out, summarise
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from orac import config_text, presets
-from orac.config import Config, unknown_name
+from orac.checks import unknown_name
+from orac.config import Config
 from orac.report.contents import all_tables
 from orac.report.tables import Table
 from orac.reproduce.curves import Panel, draw

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from orac.config import check_choice
+from orac.checks import check_choice
 from orac.report import contents, page, tables
 from orac.results import read_results
 

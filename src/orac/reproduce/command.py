@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orac.config import check_choice
+from orac.checks import check_choice
 from orac.report.tables import to_text
 from orac.reproduce.curves import BANDS
 from orac.reproduce.recording import record, write_figure, write_tables

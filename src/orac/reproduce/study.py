@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from orac import config_text
-from orac.config import Config, unknown_name
+from orac.checks import unknown_name
+from orac.config import Config
 from orac.report.tables import Table
 from orac.results import Group, Run, read_run
 from orac.runs.directory import run_path

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac import agents, exploration, pivots, replay
 from orac.agents import AgentState
-from orac.config import Config, unknown_name
+from orac.checks import unknown_name
+from orac.config import Config
 from orac.envs.protocol import EnvSpec
 from orac.replay import ReplayState
 from orac.types import Metrics, Transition
