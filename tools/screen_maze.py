@@ -125,6 +125,8 @@ def effects_table(algo: str, scores: Sequence[Score]) -> list[str]:
         if algo != "orac" and field in OF_ORAC_ALONE:
             continue
         high = design[rows, column] > 0
+        if min(high.sum(), (~high).sum()) < 2:
+            continue
         found = difference_interval(late[high], late[~high])
         lines.append(
             f"| `{field}` | {ours} | {other} | {late[~high].mean():.0%} | "
