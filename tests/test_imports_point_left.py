@@ -25,7 +25,9 @@ ROOMS = """
     runs kept compilation
     training saving policy
     betting statistics certificates aggregates results summaries ranking
+    wiring
     api
+    loading
     plots playing pictures video report compare
     worker schedule schedule_ray reproduce sweep
     demo doctor

@@ -17,8 +17,8 @@ _HOMES = {
     "Agent": "orac.api",
     "Evaluation": "orac.api",
     "make_agent": "orac.api",
-    "load": "orac.api",
-    "resume": "orac.api",
+    "load": "orac.loading",
+    "resume": "orac.loading",
     "Config": "orac.config",
     "Constraint": "orac.config",
     "RiskMeasure": "orac.risk",
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
         Agent,
         Evaluation,
         SACLagrangian,
-        load,
         make_agent,
-        resume,
     )
     from orac.config import Config, Constraint
+    from orac.loading import load, resume
     from orac.presets import preset
     from orac.risk import RiskMeasure
 

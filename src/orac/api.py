@@ -8,7 +8,6 @@ A thin shell: it turns words into a config, an environment into a runner, and ha
 to the loop. Names follow Stable-Baselines3 where it has them.
 """
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +18,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac import config_text, envs, presets, saving
+from orac import config_text, presets, saving
 from orac.agents import mean_action, sampled_action
 from orac.certificates import Certificate, certify_cvar
 from orac.config import Config, Constraint
-from orac.envs.checks import check_environment
-from orac.envs.host import make_host
 from orac.envs.hosting.costs import CostFn
-from orac.envs.hosting.named import import_cost_fn, name_of_cost_fn
 from orac.envs.protocol import EnvSpec, to_box
 from orac.evaluation import Episodes, risk_of_episodes, summarise
-from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, read_config
+from orac.runs.directory import RunDirectory
 from orac.runs.progress import Progress
 from orac.training.loop import Callback, Counters, run_loop
 from orac.training.records import NoRecords, Records, RunRecords
-from orac.training.runners import DeviceRunner, HostRunner, Runner
+from orac.training.runners import HostRunner
 from orac.training.state import problem_of
 from orac.valuation import Problem
+from orac.wiring import make_runner, name_of, with_cost_fn
 
 
 @dataclass(frozen=True)
@@ -273,74 +269,6 @@ def certify(
     return certificates
 
 
-def with_cost_fn(
-    config: Config, cost_fn: CostFn | str | None
-) -> tuple[Config, CostFn | None]:
-    """The config that names this cost function, and the function itself.
-
-    A config alone never makes us import what it names: importing runs code, and configs
-    are read from files. Whoever loads one gives the function, or its name, again.
-    """
-    named = config.env.cost_fn
-    if cost_fn is None:
-        if named is None:
-            return config, None
-        raise ValueError(
-            f"the cost of this run is computed by {named!r}, which a file only names and "
-            f"which is not imported unasked. Say so with --cost-fn {named} (in Python "
-            f"cost_fn={named!r}, or the function itself)."
-        )
-    by_name = isinstance(cost_fn, str)
-    function = import_cost_fn(cost_fn) if by_name else cost_fn
-    name = cost_fn if by_name else name_of_cost_fn(function)
-    return replace(config, env=replace(config.env, cost_fn=name)), function
-
-
-def make_runner(
-    env: Any,
-    config: Config,
-    cost_fn: CostFn | None = None,
-    host_options: Mapping[str, Any] | None = None,
-) -> Runner:
-    """The loop that fits the environment: compiled for JAX, else on the host."""
-    params = dict(config.env.params)
-    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
-        return DeviceRunner(envs.make(env, **params), config)
-    if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
-        if cost_fn is not None:
-            raise ValueError(
-                "cost_fn must be None for a JAX environment, which reports its own cost."
-            )
-        return DeviceRunner(env, config)
-    return make_host_runner(env, config, cost_fn, host_options or {}, params)
-
-
-def make_host_runner(
-    env: Any,
-    config: Config,
-    cost_fn: CostFn | None,
-    host_options: Mapping[str, Any],
-    params: Mapping[str, Any],
-) -> HostRunner:
-    """The loop for a Gymnasium environment, which is tried before it is trained on."""
-    names = tuple(c.name for c in config.constraints) or None
-    options: dict[str, Any] = {
-        "cost_fn": cost_fn,
-        "cost_names": names,
-        "episode_length": config.env.episode_length,
-        "env_kwargs": params or None,
-        **host_options,
-    }
-    if names and len(names) > 1 and cost_fn is None:
-        options.setdefault("cost_keys", names)
-    host = make_host(env, config.training.num_envs, **options)
-    check_environment(host, seed=config.seed)
-    # An object cannot be made twice: it serves for both, and is reset in between.
-    shared = not (isinstance(env, str) or callable(env))
-    evaluation_env = host if shared else make_host(env, 1, **options)
-    return HostRunner(host, evaluation_env, config)
-
-
 def make_agent(
     algo: str,
     env: Any,
@@ -408,15 +336,6 @@ def _constraints(
     return (first, *config.constraints[1:])
 
 
-def name_of(env: Any) -> str:
-    """A name for the run directory of an environment that is no id."""
-    spec = getattr(env, "spec", None)
-    for attribute in ("id", "name"):
-        if isinstance(getattr(spec, attribute, None), str):
-            return getattr(spec, attribute)
-    return getattr(env, "__name__", type(env).__name__)
-
-
 def ORAC(env: Any, **options: Any) -> Agent:
     """Optimistic Risk-averse Actor-Critic. Options are those of `make_agent`."""
     return make_agent("orac", env, **options)
@@ -440,86 +359,3 @@ def SACLagrangian(env: Any, **options: Any) -> Agent:
 def SAC(env: Any, **options: Any) -> Agent:
     """Plain SAC, no constraint. Options are those of `make_agent`."""
     return make_agent("sac", env, **options)
-
-
-def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
-    """An agent from a file of `Agent.save`, or from a run directory's last checkpoint.
-
-    No code runs because a file names it: `env` and `cost_fn` are given again where the
-    run had a cost function, or an environment in a module of its own.
-    """
-    path = Path(path)
-    if path.is_dir():
-        return _load_run(path, env, **options)
-    config, state = saving.load(path)
-    agent = Agent(env_of(config, env), config, **options)
-    saving.check_fit(state, agent.runner.state.agent, path)
-    agent.runner.state = agent.runner.state._replace(agent=state)
-    return agent
-
-
-def env_of(config: Config, env: Any) -> Any:
-    """The environment that was given, else the config's, if nobody's module must run."""
-    env_id = config.env.id
-    module = env_id.rpartition(":")[0]
-    if env is None and module and module not in sys.modules:
-        raise ValueError(
-            f"the environment of this run is {env_id!r}, whose module a file only names "
-            f"and which is not imported unasked. Say so with --env-id {env_id} (in Python "
-            f"env={env_id!r})."
-        )
-    return env_id if env is None else env
-
-
-def _load_run(path: Path, env: Any, **options: Any) -> Agent:
-    config = config_text.from_dict(read_config(path))
-    agent = Agent(env_of(config, env), config, **options)
-    template = agent.runner.state._replace(replay=())
-    loaded = Checkpoints(path / "checkpoints").load_latest(template)
-    if loaded is None:
-        raise ValueError(
-            f"{path} must hold a checkpoint to load an agent from, and has none yet. "
-            f"Go on with the run: orac resume {path}"
-        )
-    state = agent.runner.state._replace(
-        agent=loaded.state.agent, rounds=loaded.state.rounds
-    )
-    agent.runner.state = state
-    return agent
-
-
-def resume(
-    run_dir: str | Path,
-    env: Any = None,
-    *,
-    callback: Callback | None = None,
-    progress_bar: bool = True,
-    trackers: Sequence[str] = ("tensorboard",),
-    say: Any = print,
-    **options: Any,
-) -> Agent:
-    """Go on with a run from its newest good checkpoint, to the end of its config.
-
-    As for `load`, `env` and `cost_fn` are given again where their code is the user's own.
-    """
-    run = RunDirectory.open(run_dir)
-    try:
-        config = config_text.from_dict(run.config())
-        for sentence in run.machine_differences():
-            say(sentence)
-        agent = Agent(env_of(config, env), config, **options)
-        if agent.config.env.cost_fn != config.env.cost_fn:
-            say(
-                f"The run was started with the cost function {config.env.cost_fn} and "
-                f"goes on with {agent.config.env.cost_fn}."
-            )
-        records = RunRecords(run, agent.runner, trackers)
-        _, told = records.restore(agent.runner, agent._counters)
-    except BaseException:
-        run.close()
-        raise
-    agent.run_path = run.path
-    for sentence in told:
-        say(sentence)
-    agent._train(records, callback, progress_bar)
-    return agent

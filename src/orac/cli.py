@@ -223,7 +223,7 @@ def finish(agent: Any, path: Path | None) -> int:
 
 
 def run_resume(options: argparse.Namespace) -> int:
-    from orac.api import resume
+    from orac.loading import resume
 
     agent = resume(
         options.run_dir,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from orac import kept, rules
-from orac.api import Agent, Evaluation, certify, load
+from orac.api import Agent, Evaluation, certify
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
+from orac.loading import load
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,9 @@ def carry_out(task: Task, say: Callable[[str], None] = print) -> bool:
     """Begin or resume the run; whether it came to its end."""
     # Imported late: XLA counts the processors when JAX starts.
     from orac import config_text
-    from orac.api import Agent, resume
+    from orac.api import Agent
     from orac.compilation import keep_compiled_programs
+    from orac.loading import resume
     from orac.runs.directory import run_path
 
     keep_compiled_programs()

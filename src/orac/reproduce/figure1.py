@@ -12,11 +12,11 @@ import jax
 import numpy as np
 
 from orac.agents import mean_action
-from orac.api import load
 from orac.envs.guarded_maze import GuardedMaze
 from orac.envs.maze_controllers import record_episode
 from orac.envs.maze_drawing import plot_trajectories
 from orac.envs.protocol import to_box
+from orac.loading import load
 from orac.report.tables import Table
 from orac.reproduce import table1_guarded_maze
 from orac.reproduce.study import Found, Study, shortcomings
