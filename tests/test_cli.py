@@ -10,7 +10,7 @@ import yaml
 from orac import config_text, presets
 from orac.api import Agent
 from orac.cli import main, make_parser
-from orac.results import read_columns
+from orac.reading import read_columns
 from orac.runs.directory import run_path
 
 ENV = "orac/GuardedMaze-v0"

@@ -24,7 +24,7 @@ ROOMS = """
     evaluation rules
     runs kept compilation
     training saving policy
-    betting statistics certificates aggregates results summaries ranking
+    betting statistics certificates aggregates reading results measures summaries ranking
     wiring
     api
     loading

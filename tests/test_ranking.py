@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from orac import ranking, summaries
-from orac.results import Group, Run
+from orac import measures, ranking, summaries
+from orac.reading import Run
+from orac.results import Group
 from synthetic_runs import make_config
 
 
@@ -103,7 +104,7 @@ def test_a_shared_best_mean_names_all_who_share_it(tmp_path):
 
 def test_what_has_no_better_side_is_not_won():
     values = [{"env/guard_present": np.ones(2), "env/unserved_energy": np.ones(2)}]
-    sides = {m.title: m.higher_is_better for m in summaries.own_measures(values)}
+    sides = {m.title: m.higher_is_better for m in measures.own_measures(values)}
     assert sides == {"guard present": None, "unserved energy": False}
 
 
@@ -119,5 +120,5 @@ def test_intervals_end_where_truth_does():
         ("train/reward", some, (-np.inf, np.inf)),
         ("env/of_the_user", some, (-np.inf, np.inf)),
     ):
-        assert summaries.bounds_of(key, values) == expected
+        assert measures.bounds_of(key, values) == expected
     assert summaries.interval(np.array([0.0, 1.0, 9.0]), key="cost/mean").low == 0

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from orac import results, summaries
+from orac import measures, reading, results, summaries
 from orac.evaluation import risk_of_episodes
 from orac.risk import cvar
 from orac.statistics import mean_interval
@@ -34,12 +34,12 @@ def test_runs_are_grouped_by_everything_but_the_seed(study):
 
 def test_a_run_is_found_once_however_often_it_is_named(study):
     one = next(study.rglob("seed-001"))
-    assert len(results.find_runs([study, one, one / ".." / "seed-001"])) == 6
+    assert len(reading.find_runs([study, one, one / ".." / "seed-001"])) == 6
 
 
 def test_no_run_is_an_error_that_says_what_a_run_looks_like(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no run found .*seed-000 and has"):
-        results.find_runs([tmp_path])
+        reading.find_runs([tmp_path])
 
 
 def test_labels_spell_out_what_differs(tmp_path):
@@ -78,32 +78,32 @@ def test_a_stopped_run_and_one_without_evaluations_are_told(tmp_path):
 def test_columns_survive_half_a_row_and_empty_cells(tmp_path):
     file = tmp_path / "metrics.csv"
     file.write_text('env_steps,"a,b",c\n1,,\n,nan,3\n3,4,5\n4,5')
-    columns = results.read_columns(file)
+    columns = reading.read_columns(file)
     np.testing.assert_array_equal(columns["env_steps"], [1, np.nan, 3])
     np.testing.assert_array_equal(columns["a,b"], [np.nan, np.nan, 4])
     np.testing.assert_array_equal(columns["c"], [np.nan, 3, 5])
-    assert results.read_columns(tmp_path / "none.csv") == {}
+    assert reading.read_columns(tmp_path / "none.csv") == {}
 
 
 def test_a_broken_log_is_an_error_that_names_it(tmp_path):
     file = tmp_path / "metrics.csv"
     file.write_text("a,b\n1,x\n")
     with pytest.raises(ValueError, match=r"metrics\.csv must hold 2 numbers a row"):
-        results.read_columns(file)
+        reading.read_columns(file)
 
 
 def test_a_config_of_another_version_is_an_error_that_names_the_run(tmp_path):
     path = write_run(tmp_path, make_config())
     (path / "config.yaml").write_text("algo: orac\nflavour: sweet\n")
     with pytest.raises(ValueError, match=r"seed-000 cannot be used: .*flavour"):
-        results.read_run(path)
+        reading.read_run(path)
 
 
 def test_forty_thousand_training_episodes_are_read_in_a_moment(tmp_path):
     path = write_run(tmp_path, make_config(), training_episodes=40_000)
-    run = results.read_run(path)
+    run = reading.read_run(path)
     started = time.perf_counter()
-    episodes = results.training_episodes(run)
+    episodes = reading.training_episodes(run)
     # About 0.1 s; the slack is for a busy machine.
     assert time.perf_counter() - started < 5
     assert len(episodes["cost"]) == 40_000
@@ -127,7 +127,7 @@ def test_agents_without_a_tail_are_judged_by_the_others_tail(tmp_path):
     write_run(tmp_path, make_config("orac"))
     write_run(tmp_path, make_config("sac-lag"))
     groups = results.read_results([tmp_path]).groups
-    titles = [measure.title for measure in summaries.measures(groups)]
+    titles = [measure.title for measure in measures.measures(groups)]
     assert titles == [
         "reward",
         "mean cost",
@@ -135,7 +135,7 @@ def test_agents_without_a_tail_are_judged_by_the_others_tail(tmp_path):
         "P(cost > limit)",
         "worst cost",
     ]
-    tails = summaries.common_tails(groups)
+    tails = measures.common_tails(groups)
     for group in groups:
         assert "cost/cvar_0.05" in summaries.seed_values(group, tails)
 

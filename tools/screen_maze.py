@@ -21,8 +21,8 @@ import numpy as np
 
 from orac import config_text, presets
 from orac.config import Config
+from orac.reading import Run, read_run
 from orac.reproduce.convergence import convergence_of, long_path_curve
-from orac.results import Run, read_run
 from orac.schedule import PlannedRun, Processes, run_all
 from orac.statistics import difference_interval, mean_interval
 

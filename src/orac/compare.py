@@ -11,19 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from orac.aggregates import probability_of_improvement
+from orac.measures import Measure, bounds_of, common_tails, measures, own_measures
 from orac.report.origins import config_table
 from orac.report.tables import Table, cell
 from orac.results import Group, Results, read_results
 from orac.statistics import Interval, difference_interval
-from orac.summaries import (
-    Measure,
-    bounds_of,
-    common_tails,
-    interval,
-    measures,
-    own_measures,
-    seed_values,
-)
+from orac.summaries import interval, seed_values
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from orac.envs.citylearn import CityLearn
 from orac.envs.guarded_maze import GuardedMaze, position_of
 from orac.playing import Recording, play, policy_of, world_of
 from orac.plots import COLOURS, INK, STYLE, import_matplotlib, make_figure
-from orac.results import Group, Results, Run
+from orac.reading import Run
+from orac.results import Group, Results
 from orac.runs.directory import safe_name
 
 EPISODES = 5

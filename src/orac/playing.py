@@ -16,7 +16,7 @@ import numpy as np
 from orac import envs, rules
 from orac.config import Config
 from orac.envs.protocol import Environment, reset_batch
-from orac.results import Run
+from orac.reading import Run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import device
 from orac.training.runners import actor_policy

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.evaluation import cost_column, risk_of_episodes, value_at_risk
-from orac.results import Group, Results, Run
+from orac.measures import common_tails
+from orac.reading import Run
+from orac.results import Group, Results
 from orac.risk import cvar
 from orac.runs.directory import safe_name
 from orac.summaries import (
-    common_tails,
     cost_bins,
     cvar_curve,
     evaluation_curve,
@@ -61,7 +62,7 @@ class Panel(NamedTuple):
 
     title: str
     key: str
-    """Says between what an interval may lie: see `summaries.bounds_of`."""
+    """Says between what an interval may lie: see `measures.bounds_of`."""
     read: ReadCurve
     marks: list[float]
 

@@ -14,16 +14,10 @@ import numpy as np
 
 from orac.aggregates import probability_of_improvement
 from orac.evaluation import cost_column
+from orac.measures import Measure, common_tails, measures, own_measures
 from orac.results import Group
 from orac.statistics import ALL_EQUAL, Interval, difference_interval
-from orac.summaries import (
-    Measure,
-    common_tails,
-    key_interval,
-    measures,
-    own_measures,
-    seed_values,
-)
+from orac.summaries import key_interval, seed_values
 
 Values = dict[str, np.ndarray]
 

@@ -1,67 +1,19 @@
-"""Runs on disk as arrays, grouped by what was run.
+"""Runs grouped by what was run, and what a reader must know about them.
 
 Runs whose configs differ in nothing but the seed form a group; a group is what a table
-has a row for and a figure a line. Reads alone: what the numbers say is in `summaries`.
+has a row for and a figure a line. What the numbers say is in `summaries`.
 """
 
-import csv
-import io
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from orac import config_text
 from orac.config import Config
-from orac.runs.directory import read_config, read_meta
+from orac.reading import Run, cost_names, find_runs, read_run
 
-Columns = dict[str, np.ndarray]
 _LONGEST_LABEL = 2
 """Most fields that a label spells out; beyond that it takes the runs' name."""
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One run's directory as it was when it was read."""
-
-    path: Path
-    config: Config
-    meta: dict[str, Any]
-    metrics: Columns
-    timings: Columns
-    evaluations: Columns
-
-    @property
-    def rule(self) -> str | None:
-        """Name of the rule whose evaluation this is; None for what was trained."""
-        return (self.meta.get("evaluated") or {}).get("rule")
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is an evaluation alone, kept by `kept.keep`."""
-        return "evaluated" in self.meta
-
-    @property
-    def steps(self) -> int:
-        """How far it has come; a rule has come no way."""
-        if self.kept:
-            return int(self.meta["evaluated"].get("env_steps", 0))
-        rows = self.metrics.get("env_steps", np.empty(0))
-        return int(rows[-1]) if len(rows) else 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run reached its last step."""
-        total = self.config.training.total_steps
-        return self.rule is not None or self.steps >= total
-
-    @property
-    def evaluated_at(self) -> np.ndarray:
-        """Steps of its evaluations, in order."""
-        return np.unique(self.evaluations.get("env_steps", np.empty(0)))
 
 
 @dataclass(frozen=True)
@@ -116,63 +68,6 @@ class Results:
 def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
     """All runs at or below `paths`, grouped."""
     return group_runs([read_run(path) for path in find_runs(paths)])
-
-
-def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Directories of runs, each once, in the order of `paths` and then by name."""
-    found: dict[Path, Path] = {}
-    for root in map(Path, paths):
-        below = sorted(file.parent for file in root.rglob("config.yaml"))
-        # A directory is a run once it has its config; others may use the name too.
-        runs = [path for path in below if (path / "meta.json").is_file()]
-        if not runs:
-            raise FileNotFoundError(
-                f"no run found at or below {root}. A run's directory looks like "
-                "runs/<env>/<algo>/<name>/seed-000 and has config.yaml and meta.json."
-            )
-        for path in runs:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
-
-
-def read_run(path: str | os.PathLike[str]) -> Run:
-    """One run's directory; training episodes are left for `training_episodes`."""
-    path = Path(path)
-    try:
-        config = config_text.from_dict(read_config(path))
-    except ValueError as error:
-        raise ValueError(f"the config of {path} cannot be used: {error}") from error
-    logs = {
-        name: read_columns(path / f"{name}.csv")
-        for name in ("metrics", "timings", "evaluations")
-    }
-    return Run(path, config, read_meta(path), **logs)
-
-
-def training_episodes(run: Run) -> Columns:
-    """One entry per training episode; up to tens of thousands."""
-    return read_columns(run.path / "episodes.csv")
-
-
-def read_columns(file: Path) -> Columns:
-    """A CSV file of numbers by column; a file that is missing has none."""
-    data = file.read_bytes() if file.is_file() else b""
-    # A run that is still being written to may end in half a row.
-    header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
-    names = next(csv.reader([header.decode()]), [])
-    if not body:
-        return {name: np.empty(0) for name in names}
-    # An empty cell is a value that the row did not have.
-    while b",," in body:
-        body = body.replace(b",,", b",nan,")
-    body = body.replace(b",\n", b",nan\n").replace(b"\n,", b"\nnan,")
-    try:
-        values = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2)
-        return dict(zip(names, values.T, strict=True))
-    except ValueError as error:
-        raise ValueError(
-            f"{file} must hold {len(names)} numbers a row, but: {error}. Restore it."
-        ) from error
 
 
 def group_runs(runs: Sequence[Run]) -> Results:
@@ -273,14 +168,3 @@ def differing_fields(configs: Sequence[Config]) -> list[str]:
     flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
     names = dict.fromkeys(name for fields in flat for name in fields)
     return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
-
-
-def cost_names(run: Run) -> list[str]:
-    """Names of the costs that its evaluations report."""
-    columns = [name for name in run.evaluations if is_cost(name)]
-    return [name.removeprefix("cost/") for name in columns]
-
-
-def is_cost(column: str) -> bool:
-    """Whether a column of evaluations.csv is a cost; see `evaluation.cost_column`."""
-    return column == "cost" or column.startswith("cost/")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from orac.config_text import to_dict
+from orac.reading import read_run
 from orac.reproduce.convergence import (
     Convergence,
     converged,
@@ -10,7 +11,6 @@ from orac.reproduce.convergence import (
     long_path_curve,
     steps_to_converge,
 )
-from orac.results import read_run
 from orac.runs.directory import RunDirectory
 from synthetic_runs import make_config, write_rows
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from orac.evaluation import cost_column
+from orac.measures import common_tails
 from orac.plots import COLOURS
+from orac.reading import Run
 from orac.report.distributions import distribution_chart
 from orac.report.drawing import (
     DASHES,
@@ -25,10 +27,9 @@ from orac.report.drawing import (
     rounded,
 )
 from orac.report.profiles import profile_charts
-from orac.results import Group, Run
+from orac.results import Group
 from orac.summaries import (
     Curve,
-    common_tails,
     cvar_curve,
     evaluation_curve,
     group_curve,
@@ -109,7 +110,7 @@ def curve_chart(
 ) -> Chart:
     """Mean over seeds with its interval, each seed thinly behind it, and the limits.
 
-    `key` says between what the interval may lie, as in `summaries.bounds_of`.
+    `key` says between what the interval may lie, as in `measures.bounds_of`.
     """
     behind: list[dict[str, Any]] = []
     front: list[dict[str, Any]] = []

@@ -10,21 +10,20 @@ import numpy as np
 
 from orac.aggregates import interquartile_mean
 from orac.evaluation import cost_column
-from orac.ranking import in_words, wins
-from orac.report.origins import config_table, machine_table
-from orac.report.tables import Table, cell, number
-from orac.results import Group, Results, Run
-from orac.statistics import Interval
-from orac.summaries import (
+from orac.measures import (
     Measure,
     common_tails,
     decisive_measures,
-    interval,
-    key_interval,
     measures,
     own_measures,
-    seed_values,
 )
+from orac.ranking import in_words, wins
+from orac.reading import Run
+from orac.report.origins import config_table, machine_table
+from orac.report.tables import Table, cell, number
+from orac.results import Group, Results
+from orac.statistics import Interval
+from orac.summaries import interval, key_interval, seed_values
 
 
 def all_tables(found: Results, level: float) -> list[Table]:

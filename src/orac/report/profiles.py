@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orac.aggregates import performance_profile
+from orac.measures import Measure, common_tails, decisive_measures
 from orac.plots import COLOURS
 from orac.report.drawing import (
     DASHES,
@@ -22,7 +23,7 @@ from orac.report.drawing import (
     rounded,
 )
 from orac.results import Group
-from orac.summaries import Measure, common_tails, decisive_measures, limits, seed_values
+from orac.summaries import limits, seed_values
 
 _POINTS = 80
 

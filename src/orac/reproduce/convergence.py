@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orac.results import Run
+from orac.reading import Run
 from orac.summaries import evaluation_curve
 
 LONG_SHARE, IN_A_ROW = 0.9, 5

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from orac.plots import COLOURS, DASHES, INK, STYLE, import_matplotlib, make_figure
+from orac.reading import Run
 from orac.reproduce.study import Found
-from orac.results import Run
 from orac.summaries import average
 
 BANDS = ("interval", "half-std")

@@ -17,10 +17,10 @@ from orac.envs.maze_controllers import record_episode
 from orac.envs.maze_drawing import plot_trajectories
 from orac.envs.protocol import to_box
 from orac.loading import load
+from orac.reading import Run
 from orac.report.tables import Table
 from orac.reproduce import table1_guarded_maze
 from orac.reproduce.study import Found, Study, shortcomings
-from orac.results import Run
 from orac.summaries import last_evaluation
 
 TITLE = "The way each agent takes in GuardedMaze"

@@ -17,13 +17,14 @@ import yaml
 
 from orac import config_text
 from orac.evaluation import cost_column
+from orac.measures import common_tails
+from orac.reading import Run, cost_names
 from orac.report.tables import Table, to_csv, to_latex, to_markdown
 from orac.reproduce.convergence import long_path_curve
 from orac.reproduce.study import Found, Study
-from orac.results import Run, cost_names
 from orac.risk import cvar
 from orac.runs.files import write_text
-from orac.summaries import common_tails, evaluation_curve, seed_values
+from orac.summaries import evaluation_curve, seed_values
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:

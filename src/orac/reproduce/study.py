@@ -13,8 +13,9 @@ from typing import Any
 from orac import config_text
 from orac.checks import unknown_name
 from orac.config import Config
+from orac.reading import Run, read_run
 from orac.report.tables import Table
-from orac.results import Group, Run, read_run
+from orac.results import Group
 from orac.runs.directory import run_path
 from orac.schedule import PlannedRun
 

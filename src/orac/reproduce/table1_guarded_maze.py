@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orac import config_text, presets
+from orac.reading import Run
 from orac.report.tables import Table, cell
 from orac.reproduce import paper
 from orac.reproduce.convergence import (
@@ -22,7 +23,6 @@ from orac.reproduce.convergence import (
 )
 from orac.reproduce.curves import Panel, draw
 from orac.reproduce.study import Case, Found, Study, shortcomings
-from orac.results import Run
 from orac.statistics import Interval, mean_interval, share_interval
 
 AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
