@@ -243,16 +243,20 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     from orac import report
+    from orac.results import read_results
 
     if options.out or options.format in (None, "html"):
         out = options.out or Path("report.html")
         print(f"Report: {report.write(options.paths, out, options.format)}")
     else:
         print(report.render(options.paths, options.format), end="")
+    if options.format == "csv" or (options.out and options.out.suffix == ".csv"):
+        # A table for programs has no place for what a person must know.
+        for note in read_results(options.paths).notes:
+            print(f"note: {note}", file=sys.stderr)
     if options.figures:
         from orac.pictures import save_pictures
         from orac.plots import save_figures
-        from orac.results import read_results
 
         found = read_results(options.paths)
         drawn = save_figures(found, options.figures, ".pdf")

@@ -16,7 +16,7 @@ import numpy as np
 
 from orac import config_text
 from orac.config import Config
-from orac.runs.directory import read_config, read_meta
+from orac.runs.directory import LOGS, read_config, read_meta
 
 Columns = dict[str, np.ndarray]
 
@@ -61,6 +61,28 @@ class Run:
         """Steps of its evaluations, in order."""
         return np.unique(self.evaluations.get("env_steps", np.empty(0)))
 
+    @property
+    def not_finite(self) -> dict[int, int]:
+        """How many episodes have a reward, cost or length that is not finite, by step."""
+        wanted = ["reward", "length", *filter(is_cost, self.evaluations)]
+        columns = [
+            self.evaluations[name] for name in wanted if name in self.evaluations
+        ]
+        if not columns or not len(self.evaluated_at):
+            return {}
+        broken = ~np.isfinite(columns).all(axis=0)
+        steps, counts = np.unique(
+            self.evaluations["env_steps"][broken], return_counts=True
+        )
+        return dict(zip(map(int, steps), map(int, counts), strict=True))
+
+    @property
+    def has_finite_end(self) -> bool:
+        """Whether its last evaluation can be summed up."""
+        return (
+            len(self.evaluated_at) > 0 and self.evaluated_at[-1] not in self.not_finite
+        )
+
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Directories of runs, each once, in the order of `paths` and then by name."""
@@ -68,7 +90,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     for root in map(Path, paths):
         below = sorted(file.parent for file in root.rglob("config.yaml"))
         # A directory is a run once it has its config; others may use the name too.
-        runs = [path for path in below if (path / "meta.json").is_file()]
+        runs = [path for path in below if _looks_like_run(path)]
         if not runs:
             raise FileNotFoundError(
                 f"no run found at or below {root}. A run's directory looks like "
@@ -77,6 +99,11 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
         for path in runs:
             found.setdefault(path.resolve(), path)
     return list(found.values())
+
+
+def _looks_like_run(path: Path) -> bool:
+    names = ["meta.json", *(f"{log}.csv" for log in LOGS)]
+    return any((path / name).is_file() for name in names)
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -90,7 +117,22 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         name: read_columns(path / f"{name}.csv")
         for name in ("metrics", "timings", "evaluations")
     }
-    return Run(path, config, read_meta(path), **logs)
+    for name, columns in logs.items():
+        if not np.isfinite(columns.get("env_steps", 0)).all():
+            raise ValueError(
+                f"{path / name}.csv must have a number of env_steps in every row. "
+                "Restore it."
+            )
+    return Run(path, config, _read_meta(path), **logs)
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    meta = read_meta(path)
+    if not isinstance(meta.get("evaluated", {}), dict):
+        raise ValueError(
+            f"`evaluated` in {path / 'meta.json'} must hold named values. Restore it."
+        )
+    return meta
 
 
 def training_episodes(run: Run) -> Columns:

@@ -14,6 +14,8 @@ from orac.reading import Run, cost_names, find_runs, read_run
 
 _LONGEST_LABEL = 2
 """Most fields that a label spells out; beyond that it takes the runs' name."""
+_MOST_LISTED = 3
+"""Most evaluations of one run that a note lists."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,17 @@ class Results:
 
 
 def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
-    """All runs at or below `paths`, grouped."""
-    return group_runs([read_run(path) for path in find_runs(paths)])
+    """All runs at or below `paths`, grouped; one that cannot be read is left out and told."""
+    runs, notes = [], []
+    for path in find_runs(paths):
+        try:
+            runs.append(read_run(path))
+        except (ValueError, OSError) as error:
+            notes.append(f"{path} is left out: {error}")
+    if not runs:
+        raise ValueError(f"none of the runs found can be read. {' '.join(notes)}")
+    found = group_runs(runs)
+    return Results(found.groups, (*notes, *found.notes))
 
 
 def group_runs(runs: Sequence[Run]) -> Results:
@@ -134,7 +145,35 @@ def _shortcomings(run: Run) -> list[str]:
         )
     if not len(run.evaluated_at):
         told.append(f"{run.path} has no evaluation and is left out of the tables.")
-    return told
+    return [*told, *_not_finite(run)]
+
+
+def _not_finite(run: Run) -> list[str]:
+    """What has no number must not be averaged over, and must not go unseen."""
+    broken = [*run.not_finite.items()]
+    if not broken:
+        return []
+    steps = run.evaluations["env_steps"]
+    listed = [
+        f"{count} of {int((steps == step).sum())} at step {step:,}"
+        for step, count in broken[-_MOST_LISTED:]
+    ]
+    earlier = len(broken) - len(listed)
+    more = f", and in {_count(earlier, 'earlier evaluation')}" if earlier else ""
+    what = (
+        "curves leave these evaluations out"
+        if run.has_finite_end
+        else "nothing is computed from these evaluations, the last among them, so that the "
+        "tables have no number where they need this run. Leave it out to see the others"
+    )
+    return [
+        f"{run.path} has episodes with a reward, cost or length that is not finite: "
+        f"{', '.join(listed)}{more}; {what}."
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:

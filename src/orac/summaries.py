@@ -6,6 +6,7 @@ the unit of both. Knows nothing of files, figures or pages.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,15 +52,23 @@ def last_evaluation(run: Run) -> Episodes:
 def seed_values(
     group: Group, tails: dict[str, list[float]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Each number of the last evaluation, one value per evaluated run."""
+    """Each number of the last evaluation, one value per evaluated run.
+
+    All are NaN for a run whose last evaluation has an episode that is not finite: what
+    the others of its episodes say is not what the policy does.
+    """
     tails = common_tails([group]) if tails is None else tails
     wanted = sorted({tail for values in tails.values() for tail in values})
-    rows = [
-        summarise(last_evaluation(run), run.config.constraints, cost_names(run), wanted)
-        for run in group.evaluated
-    ]
+    rows = [_summary(run, wanted) for run in group.evaluated]
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
+
+
+def _summary(run: Run, tails: Sequence[float]) -> dict[str, float]:
+    if not run.has_finite_end:
+        return {}
+    constraints, names = run.config.constraints, cost_names(run)
+    return summarise(last_evaluation(run), constraints, names, tails)
 
 
 def interval(
@@ -81,14 +90,21 @@ def key_interval(
 def evaluation_curve(
     run: Run, column: str, measure: RiskMeasure | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and the mean (or the risk) of a column in each evaluation."""
-    if column not in run.evaluations:
+    """Steps, and the mean (or the risk) of a column in each evaluation.
+
+    NaN where an episode is not finite.
+    """
+    if not len(run.evaluations.get(column, ())):
         return np.empty(0), np.empty(0)
     steps, starts = np.unique(run.evaluations["env_steps"], return_index=True)
     parts = np.split(run.evaluations[column], starts[1:])
-    if measure is None:
-        return steps, np.array([part.mean() for part in parts])
-    return steps, np.array([risk_of_episodes(part, measure) for part in parts])
+    broken = run.not_finite
+    value = np.mean if measure is None else partial(risk_of_episodes, measure=measure)
+    known = [
+        np.nan if step in broken else value(part)
+        for step, part in zip(steps, parts, strict=True)
+    ]
+    return steps, np.array(known)
 
 
 def metric_curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -142,11 +158,11 @@ def last_step(groups: Sequence[Group]) -> float:
 
 
 def pooled_costs(group: Group, name: str) -> np.ndarray:
-    """Costs of every seed's last evaluation together."""
+    """Costs of every seed's last evaluation together, of those that are all finite."""
     parts = [
         episodes.cost[:, cost_names(run).index(name)]
         for run in group.evaluated
-        if name in cost_names(run)
+        if name in cost_names(run) and run.has_finite_end
         for episodes in [last_evaluation(run)]
     ]
     return np.concatenate([np.empty(0), *parts])

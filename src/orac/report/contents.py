@@ -76,7 +76,7 @@ def _result_table(
         rows.append(
             (
                 group.label,
-                str(len(group.evaluated)),
+                _seeds(group),
                 _verdicts(group, known, level),
                 *(cell(key_interval(known, x.key, level)) for x in shown),
                 "–" if group.is_rule else _span(steps),
@@ -91,6 +91,11 @@ def _result_table(
         "shares are cut to [0, 1], those of costs that were never negative start at 0."
     )
     return Table(f"Results in {env_id}", columns, tuple(rows), (note,))
+
+
+def _seeds(group: Group) -> str:
+    broken = sum(not run.has_finite_end for run in group.evaluated)
+    return f"{len(group.evaluated)}{f' ({broken} not finite)' if broken else ''}"
 
 
 def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
@@ -204,7 +209,7 @@ def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table
         minutes = _span([_minutes(run) for run in group.runs])
         speed = [_column(run, "steps_per_second") for run in group.runs]
         median = float(np.median(np.concatenate(speed))) if any(map(len, speed)) else 0
-        rows.append((group.label, steps, *cells, minutes, number(round(median))))
+        rows.append((group.label, steps, *cells, minutes, number(np.round(median))))
     columns = ("agent", "steps", *titles, "minutes", "steps per second, median")
     return Table(f"Training in {env_id}", columns, tuple(rows))
 
@@ -244,7 +249,9 @@ def long_table(
         for group in groups:
             for key, values in seed_values(group, tails).items():
                 known = interval(values, level, key)
-                if known:
-                    bounds = (known.estimate, known.low, known.high)
-                    rows.append((env_id, group.label, known.n, key, *bounds, level))
+                # A number that some seed does not have is a row without it.
+                bounds = (
+                    (known.estimate, known.low, known.high) if known else [None] * 3
+                )
+                rows.append((env_id, group.label, len(values), key, *bounds, level))
     return columns, rows

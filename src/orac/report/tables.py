@@ -34,7 +34,12 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Four significant digits, and what is whole or in the thousands without a point."""
+    """Four significant digits, and what is whole or in the thousands without a point.
+
+    What is not finite is a dash, as what is not known.
+    """
+    if not math.isfinite(value):
+        return "–"
     whole = value == round(value) or abs(value) >= 1000
     return f"{value:,.0f}" if whole else f"{value:.4g}"
 
