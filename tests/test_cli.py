@@ -7,30 +7,14 @@ import numpy as np
 import pytest
 import yaml
 
+from command_examples import ENV, train_words
 from orac import config_text, presets
 from orac.api import Agent
 from orac.cli import main, make_parser
 from orac.reading import read_columns
 from orac.runs.directory import run_path
 
-ENV = "orac/GuardedMaze-v0"
-TINY = [
-    "--total-steps=800",
-    "--num-envs=8",
-    "--quiet",
-    "--set=agent.hidden_sizes=[16, 16]",
-    "--set=agent.embedding_size=8",
-    "--set=agent.num_quantiles=8",
-    "--set=agent.num_policy_quantiles=8",
-    "--set=training.gradient_steps=0.125",
-    "--set=training.learning_starts=400",
-    "--set=training.buffer_size=3000",
-    "--set=training.batch_size=32",
-    "--set=training.log_every=160",
-    "--set=training.checkpoint_every=320",
-    "--set=evaluation.every=400",
-    "--set=evaluation.episodes=10",
-]
+TINY = train_words(800, 400)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from command_examples import train_words
 from orac import report
 from orac.aggregates import interquartile_mean
 from orac.cli import main
@@ -112,6 +113,8 @@ def test_profiles_are_those_of_the_seeds_and_leave_one_seed_out(study):
     for x, y in zip(line["x"], line["y"], strict=True):
         assert y == pytest.approx((scores > x).mean(), abs=1e-3)
     assert [shape["x0"] for shape in risk.layout["shapes"]] == [5.0]
+    assert reward.note == risk.note == f"Left out: {NASTY} (one seed)."
+    assert "Left out: &lt;/script&gt;" in report.render([study])
 
 
 def test_interquartile_means_stand_in_their_table(study):
@@ -122,6 +125,19 @@ def test_interquartile_means_stand_in_their_table(study):
     assert tables.cell(middle) in row
 
 
+def test_an_interquartile_mean_ends_where_a_cost_does(tmp_path):
+    for seed, worst in enumerate((2, 2, 20)):
+        path = write_run(tmp_path, make_config(seed=seed), evaluations=1)
+        file = path / "evaluations.csv"
+        file.write_text(re.sub(r",(20|2)\.0,", f",{worst}.0,", file.read_text()))
+    text = report.render([tmp_path], "markdown")
+    for title in ("## Results", "## Interquartile"):
+        rows = text.partition(title)[2].partition("##")[0].splitlines()
+        (row,) = [row for row in rows if "| orac" in row]
+        # The maze declares that an episode costs at most 24.
+        assert re.search(r"8\.0 \[0\.0, 24\.0\]", row), row
+
+
 def test_seeds_that_agree_have_no_band_and_say_so_on_hover():
     steps = np.arange(4.0)
     curves = [
@@ -129,11 +145,21 @@ def test_seeds_that_agree_have_no_band_and_say_so_on_hover():
         (steps, np.array([1.5, 2, 5, 4])),
     ]
     curve = average(curves)
-    (band,) = charts._band_traces(curve, {"line": {"color": "#000000"}})
-    # Steps 1 and 2, where both seeds agree, are left out: two outlines and a gap.
-    assert band["x"] == [0, 0, None, 3, 3]
+    (bars,) = charts._band_traces(curve, {"line": {"color": "#000000"}})
+    # Steps 1 and 2, where both seeds agree, are left out; 0 and 3 stand alone.
+    assert bars["x"] == [0, 3] and bars["mode"] == "markers"
+    reach = bars["error_y"]["arrayminus"][1], bars["error_y"]["array"][1]
+    assert reach == pytest.approx((3.5 - curve.low[3], curve.high[3] - 3.5), rel=1e-5)
     assert charts._hover(5.0, np.nan, np.nan, 2) == "5 (all 2 seeds equal)"
     assert charts._hover(5.0, np.nan, np.nan, 1) == "5 (one seed)"
+
+
+def test_a_stretch_is_an_outline_and_a_step_alone_an_error_bar():
+    steps = np.arange(4.0)
+    curves = [(steps, np.array([1.0, 2, 5, 3])), (steps, np.array([2.0, 3, 5, 4]))]
+    area, bars = charts._band_traces(average(curves), {"line": {"color": "#000000"}})
+    assert area["x"] == [0, 1, 1, 0] and area["fill"] == "toself"
+    assert bars["x"] == [3]
 
 
 def test_markdown_rows_have_as_many_cells_as_the_head(study):
@@ -259,22 +285,7 @@ def test_a_run_is_reported_wherever_it_was_moved_to(study, tmp_path):
     assert "anywhere" in report.render([tmp_path / "anywhere"], "markdown")
 
 
-TINY = [
-    "--total-steps=3200",
-    "--num-envs=8",
-    "--quiet",
-    "--set=agent.hidden_sizes=[16, 16]",
-    "--set=agent.embedding_size=8",
-    "--set=agent.num_quantiles=8",
-    "--set=agent.num_policy_quantiles=8",
-    "--set=training.gradient_steps=0.125",
-    "--set=training.learning_starts=400",
-    "--set=training.buffer_size=3000",
-    "--set=training.batch_size=32",
-    "--set=training.log_every=160",
-    "--set=evaluation.every=1600",
-    "--set=evaluation.episodes=10",
-]
+TINY = train_words(3200, 1600)
 
 
 @pytest.mark.slow

@@ -12,34 +12,16 @@ import jax
 import numpy as np
 import pytest
 
+from command_examples import ENV, train_words
 from orac import config_text
 from orac.api import Agent
 from orac.cli import main
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import run_path
 
-ENV = "orac/GuardedMaze-v0"
-SMALL = [
-    "--total-steps=6400",
-    "--num-envs=8",
-    "--quiet",
-    "--set=agent.hidden_sizes=[16, 16]",
-    "--set=agent.embedding_size=8",
-    "--set=agent.num_quantiles=8",
-    "--set=agent.num_policy_quantiles=8",
-    "--set=training.gradient_steps=0.125",
-    "--set=training.learning_starts=400",
-    "--set=training.buffer_size=3000",
-    "--set=training.batch_size=32",
-    "--set=training.log_every=160",
-    "--set=training.checkpoint_every=320",
-    "--set=evaluation.every=1600",
-    "--set=evaluation.episodes=10",
-]
+SMALL = train_words(6400, 1600)
 HOSTED = [
-    *SMALL[2:],
-    "--total-steps=3200",
-    "--num-envs=2",
+    *train_words(3200, 1600, num_envs=2),
     "--set=agent.num_cost_critics=2",
     "--set=training.log_every=100",
     "--set=training.checkpoint_every=200",
