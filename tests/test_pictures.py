@@ -84,7 +84,18 @@ def test_each_group_has_a_maze_and_what_is_missing_is_told(groups):
     # A path, a start, an end and its costs for each of five episodes a seed.
     assert len(panels[0].lines) == 2 * 5 * 4
     (sentence,) = told
-    assert "No picture of" in sentence and "has no checkpoint" in sentence
+    assert sentence.startswith("No picture without a policy: ")
+    assert sentence.endswith("seed-002 has no checkpoint.")
+
+
+def test_runs_without_checkpoints_are_told_in_one_line(tmp_path):
+    paths = [write_run(tmp_path, make_config("wcsac", seed)) for seed in range(5)]
+    _, (sentence,) = pictures.world_pictures(read_results([tmp_path]).groups)
+    named = ", ".join(map(str, paths[:3]))
+    assert sentence == (
+        f"No picture without a policy: {named} and 2 more have no checkpoint."
+    )
+    assert all(sentence.count(str(path)) == 1 for path in paths[:3])
 
 
 def test_the_report_shows_the_pictures(root):

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 
 from orac import plots, results
 from orac.evaluation import risk_of_episodes
@@ -44,6 +45,17 @@ def test_bands_are_drawn_for_several_seeds_and_not_for_one(found):
     alone = plots.plot_learning_curves([one]).axes[0]
     assert len(several.collections[0].get_paths()) == 1
     assert len(alone.collections[0].get_paths()) == 0
+
+
+def test_a_step_alone_has_an_error_bar(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, make_config(seed=seed), evaluations=1)
+    group = results.read_results([tmp_path]).groups[0]
+    axes = plots.plot_learning_curves([group]).axes[0]
+    (bars,) = [x for x in axes.collections if isinstance(x, LineCollection)]
+    curve = average([evaluation_curve(run, "reward") for run in group.runs])
+    ends = [[10_000, curve.low[0]], [10_000, curve.high[0]]]
+    np.testing.assert_allclose(bars.get_segments()[0], ends)
 
 
 def test_lines_differ_in_dashes_as_well_as_in_colour(found):

@@ -1,9 +1,13 @@
 """Who wins where: the best mean, and no claim that the seeds do not carry."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from orac import measures, ranking, summaries
+from orac.config import EnvConfig
+from orac.envs.guarded_maze import GuardedMaze
 from orac.reading import Run
 from orac.results import Group
 from synthetic_runs import make_config
@@ -122,3 +126,27 @@ def test_intervals_end_where_truth_does():
     ):
         assert measures.bounds_of(key, values) == expected
     assert summaries.interval(np.array([0.0, 1.0, 9.0]), key="cost/mean").low == 0
+
+
+def test_lengths_and_costs_end_at_what_the_environment_declares(tmp_path):
+    config = make_config(changes=["env.params.time_limit=70"])
+    run = Run(tmp_path, config, {}, {}, {}, {})
+    group = Group("orac", (run,))
+    few = np.array([1.0, 2.0])
+    assert measures.bounds_of("length/mean", few, group) == (0, 70)
+    for key in ("cost", "cost/mean", "cost/cvar_0.05", "cost/worst"):
+        low, high = measures.bounds_of(key, few, group)
+        assert (low, high) == (0, GuardedMaze(time_limit=70).spec.cost_bounds[0])
+    # What was exceeded was no bound, and of a reward nothing is known.
+    assert measures.bounds_of("length/mean", 100 * few, group) == (0, np.inf)
+    assert measures.bounds_of("reward/mean", few, group) == (-np.inf, np.inf)
+    assert measures.bounds_of("train/cost", few, group) == (0, np.inf)
+
+
+def test_on_the_host_the_config_may_know_the_longest_episode(tmp_path):
+    config = make_config()
+    env = EnvConfig("Pendulum-v1", episode_length=200)
+    run = Run(tmp_path, replace(config, env=env), {}, {}, {}, {})
+    few = np.array([1.0, 2.0])
+    assert measures.bounds_of("length/mean", few, Group("a", (run,))) == (0, 200)
+    assert measures.bounds_of("cost/mean", few, Group("a", (run,))) == (0, np.inf)

@@ -40,12 +40,17 @@ def stratified_resamples(
     return scores[rows, np.arange(tasks)]
 
 
-def interquartile_mean(scores: ArrayLike, level: float = 0.95) -> Interval:
+def interquartile_mean(
+    scores: ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Interval:
     """Mean of the middle half of all runs of all tasks, by the stratified bootstrap.
 
     Each side is the longer one of two: the percentile interval with its levels moved
     out to Phi(-+ t sqrt(n / (n - 1))) (Hesterberg, 2015, arXiv:1411.5279), and Student's
-    with the bootstrap's standard error. `n` is the number of runs per task.
+    with the bootstrap's standard error. `n` is the number of runs per task. `bounds`
+    are those that a score itself has, as in `statistics.mean_band`.
     """
     check_level(level)
     scores = finite_values(scores, 2)
@@ -60,6 +65,7 @@ def interquartile_mean(scores: ArrayLike, level: float = 0.95) -> Interval:
     low, high = min(low, estimate - half), max(high, estimate + half)
     if high - low <= 1e-12 * abs(estimate):
         return Interval(estimate, None, None, level, ALL_EQUAL, n)
+    low, high = np.clip([low, high], *bounds)
     method = "stratified bootstrap, expanded"
     return Interval(estimate, float(low), float(high), level, method, n)
 

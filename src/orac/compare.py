@@ -129,10 +129,15 @@ def differences(pair: Pair, level: float = 0.95) -> list[Difference]:
     found = []
     for measure in [*measures(groups), *own_measures([ours, theirs])]:
         known = ours.get(measure.key), theirs.get(measure.key)
-        sides = [interval(values, level, measure.key) for values in known]
+        sides = [
+            interval(values, level, measure.key, group)
+            for values, group in zip(known, groups, strict=True)
+        ]
         if known[0] is None or known[1] is None or not (sides[0] and sides[1]):
             continue
-        bounds = bounds_of(measure.key, np.concatenate([known[0], known[1]]))
+        both = np.concatenate([known[0], known[1]])
+        ends = [bounds_of(measure.key, both, group) for group in groups]
+        bounds = min(low for low, _ in ends), max(high for _, high in ends)
         found.append(
             Difference(
                 measure,

@@ -6,10 +6,13 @@ Keys are those of `evaluation.summarise`. Computes none of them: that is in `sum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from orac import envs
+from orac.config import EnvConfig
 from orac.evaluation import cost_column
 from orac.results import Group
 
@@ -50,16 +53,49 @@ OWN_METRICS = {
 _COUNTED = ("cost", "length", "episodes", "train/", "constraint/multiplier")
 
 
-def bounds_of(key: str, values: np.ndarray) -> tuple[float, float]:
-    """Between what a mean must lie: shares in [0, 1], and what counts or costs above 0."""
+def bounds_of(
+    key: str, values: np.ndarray, group: Group | None = None
+) -> tuple[float, float]:
+    """Between what a mean must lie: shares in [0, 1], and what counts or costs above 0.
+
+    Lengths and costs also end at the most that the group's environment declares.
+    """
     own = OWN_METRICS.get(key.removeprefix("env/"))
     if key.endswith("/violation_rate") or (own and own.is_share):
         return 0.0, 1.0
     # A cost may be negative in a user's environment; one that never was starts at 0.
     counted = key.startswith(_COUNTED)
-    if counted and "reward" not in key and values.min() >= 0:
-        return 0.0, math.inf
-    return -math.inf, math.inf
+    least = counted and "reward" not in key and values.min() >= 0
+    most = _most(key, group.config.env) if group else math.inf
+    # Numerics: sums in float32 may overshoot by rounding; what exceeds more was no bound.
+    known = values.max() <= most + 1e-6 * abs(most)
+    return (
+        0.0 if least else -math.inf,
+        max(most, float(values.max())) if known else math.inf,
+    )
+
+
+def _most(key: str, env: EnvConfig) -> float:
+    """Most that the number of this key can be; infinite where nothing is known."""
+    most = _declared(env)
+    of = [name for name in most if key == name or key.startswith(f"{name}/")]
+    # A cost may be called `cost` beside others, which are `cost/<name>`.
+    return most[max(of, key=len)] if of else math.inf
+
+
+@lru_cache(maxsize=64)
+def _declared(env: EnvConfig) -> dict[str, float]:
+    """Most that an episode's length and costs can be, by column of the evaluations."""
+    if not envs.has_jax_form(env.id):
+        return {"length": env.episode_length} if env.episode_length else {}
+    try:
+        spec = envs.make(env.id, **dict(env.params)).spec
+    except (ValueError, TypeError, OSError):
+        # It ran under another version: what that one declared is not known here.
+        return {}
+    costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
+    found = {cost_column(name): float(bound) for name, bound in costs}
+    return found | ({"length": spec.episode_length} if spec.episode_length else {})
 
 
 def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:

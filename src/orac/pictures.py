@@ -15,7 +15,7 @@ import numpy as np
 
 from orac.envs.citylearn import CityLearn
 from orac.envs.guarded_maze import GuardedMaze, position_of
-from orac.playing import Recording, play, policy_of, world_of
+from orac.playing import NoCheckpoint, Recording, play, policy_of, world_of
 from orac.plots import COLOURS, INK, STYLE, import_matplotlib, make_figure
 from orac.reading import Run
 from orac.results import Group, Results
@@ -30,6 +30,8 @@ _DPI = 110
 _MONTH_SIZE = (8.0, 6.0)
 _MOST_MONTHS = 8
 """Groups whose building is drawn."""
+_MOST_NAMED = 3
+"""Runs without a checkpoint that are named; others are counted."""
 
 
 @dataclass(frozen=True)
@@ -56,31 +58,53 @@ def _played(run: Run, episodes: int) -> tuple[Any, Recording]:
     return env, play(env, policy_of(run, env), episodes)
 
 
-def _try(run: Run, episodes: int, told: list[str]) -> tuple[Any, Recording] | None:
+class _Missing:
     """A picture is no reason to have no report: what cannot be played is told."""
-    try:
-        return _played(run, episodes)
-    except (ValueError, OSError) as error:
-        told.append(f"No picture of {run.path}: {error}")
+
+    def __init__(self) -> None:
+        self._bare: list[Path] = []
+        self._told: list[str] = []
+
+    def try_to_play(self, run: Run, episodes: int) -> tuple[Any, Recording] | None:
+        try:
+            return _played(run, episodes)
+        except NoCheckpoint as error:
+            self._bare.append(error.path)
+        except (ValueError, OSError) as error:
+            self._told.append(f"No picture of {run.path}: {error}")
         return None
+
+    def sentences(self) -> list[str]:
+        """One for all runs that have no checkpoint, and one for each other failure."""
+        if not self._bare:
+            return self._told
+        paths = [str(path) for path in dict.fromkeys(self._bare)]
+        names = ", ".join(paths[:_MOST_NAMED])
+        more = len(paths) - _MOST_NAMED
+        some = f"{names} and {more} more" if more > 0 else names
+        word = "has" if len(paths) == 1 else "have"
+        return [
+            f"No picture without a policy: {some} {word} no checkpoint.",
+            *self._told,
+        ]
 
 
 def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    told: list[str] = []
+    missing = _Missing()
     found = []
     for number, group in enumerate(groups):
         # A rule does the same whatever its seed.
         runs = group.runs[: 1 if group.is_rule else _MOST_RUNS]
-        played = [x for run in runs if (x := _try(run, EPISODES, told))]
+        played = [x for run in runs if (x := missing.try_to_play(run, EPISODES))]
         if played:
             found.append((number, group.label, played))
     if not found:
-        return [], told
+        return [], missing.sentences()
     title = (
         f"Paths of each agent's mean action, {EPISODES} episodes a seed, the same starts "
         "for all"
     )
-    return [Picture("paths", title, plot_paths(found))], told
+    return [Picture("paths", title, plot_paths(found))], missing.sentences()
 
 
 def plot_paths(
@@ -153,10 +177,10 @@ def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
     """Ten days of one building under each group's first seed, the same outages for all."""
     from orac.envs.citylearn_drawing import plot_episode
 
-    told: list[str] = []
+    missing = _Missing()
     pictures = []
     for group in groups[:_MOST_MONTHS]:
-        found = _try(group.runs[0], 1, told)
+        found = missing.try_to_play(group.runs[0], 1)
         if found is None:
             continue
         env, recording = found
@@ -166,6 +190,7 @@ def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
         # A page shows two side by side: smaller figures have letters that can be read.
         figure.set_size_inches(*_MONTH_SIZE)
         pictures.append(Picture(f"days-{group.label}", title, figure))
+    told = missing.sentences()
     if len(groups) > _MOST_MONTHS:
         told.append(f"The first {_MOST_MONTHS} groups have pictures; others have none.")
     return pictures, told

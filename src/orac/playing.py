@@ -25,6 +25,14 @@ Play = Callable[[Any], Any]
 """A batch of observations to actions in the environment's own box."""
 
 
+class NoCheckpoint(ValueError):
+    """A run has no checkpoint to take a policy from."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} has no checkpoint to take a policy from.")
+        self.path = path
+
+
 class Recording(NamedTuple):
     """Episodes side by side, step by step; what follows an episode's end means nothing."""
 
@@ -53,7 +61,7 @@ def policy_of(run: Run, env: Environment) -> Play:
     template = _template(env, replace(run.config, seed=0))
     loaded = Checkpoints(path / "checkpoints").load_latest(template)
     if loaded is None:
-        raise ValueError(f"{path} has no checkpoint to take a policy from.")
+        raise NoCheckpoint(path)
     agent, key, config = loaded.state.agent, jax.random.key(0), run.config.agent
     return lambda seen: _mean_action(agent, key, seen, env, config)
 

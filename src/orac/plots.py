@@ -203,6 +203,14 @@ def _draw_curve(axes: Any, group: Group, panel: Panel, number: int, end: float) 
     axes.fill_between(
         curve.steps, curve.low, curve.high, color=colour, alpha=0.18, lw=0
     )
+    at = curve.lone_points
+    if len(at):
+        # An area of one step cannot be seen.
+        reach = [curve.mean[at] - curve.low[at], curve.high[at] - curve.mean[at]]
+        axes.errorbar(
+            *(curve.steps[at], curve.mean[at], reach),
+            **{"fmt": ".", "color": colour, "capsize": 2, "lw": 1},
+        )
 
 
 def _draw_legend(figure: Any, grid: np.ndarray) -> None:

@@ -84,7 +84,7 @@ def _win(
     known = [
         (group.label, numbers[measure.key], value)
         for group, numbers in zip(groups, values, strict=True)
-        if (value := key_interval(numbers, measure.key, level)) is not None
+        if (value := key_interval(numbers, measure.key, level, group)) is not None
     ]
     if measure.higher_is_better is None or not known:
         return None

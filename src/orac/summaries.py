@@ -30,6 +30,19 @@ class Curve:
     high: np.ndarray
     seeds: np.ndarray
 
+    @property
+    def stretches(self) -> list[slice]:
+        """Neighbouring steps that have an interval, together."""
+        known = np.isfinite(self.low)
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], known, [0]])))
+        return [slice(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
+
+    @property
+    def lone_points(self) -> np.ndarray:
+        """Where a step has an interval and its neighbours have none."""
+        alone = [x.start for x in self.stretches if x.stop - x.start == 1]
+        return np.array(alone, int)
+
 
 def last_evaluation(run: Run) -> Episodes:
     """The episodes of its last evaluation: what the table is about."""
@@ -72,19 +85,25 @@ def _summary(run: Run, tails: Sequence[float]) -> dict[str, float]:
 
 
 def interval(
-    values: np.ndarray | None, level: float = 0.95, key: str = ""
+    values: np.ndarray | None,
+    level: float = 0.95,
+    key: str = "",
+    group: Group | None = None,
 ) -> Interval | None:
-    """Over the seeds; None where a seed has no such number."""
+    """Over the seeds, cut as `bounds_of` says; None where a seed has no such number."""
     if values is None or not len(values) or not np.isfinite(values).all():
         return None
-    return mean_interval(values, level, bounds_of(key, values))
+    return mean_interval(values, level, bounds_of(key, values, group))
 
 
 def key_interval(
-    known: dict[str, np.ndarray], key: str, level: float = 0.95
+    known: dict[str, np.ndarray],
+    key: str,
+    level: float = 0.95,
+    group: Group | None = None,
 ) -> Interval | None:
-    """The interval of one of the `seed_values`."""
-    return interval(known.get(key), level, key)
+    """The interval of one of the `seed_values`, which are the group's."""
+    return interval(known.get(key), level, key, group)
 
 
 def evaluation_curve(
@@ -116,18 +135,22 @@ def metric_curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def average(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]], level: float = 0.95, key: str = ""
+    curves: Sequence[tuple[np.ndarray, np.ndarray]],
+    level: float = 0.95,
+    key: str = "",
+    group: Group | None = None,
 ) -> Curve:
     """Mean and interval over seeds at every step that any of them reached.
 
-    `key` is that of the number in the summary or the metrics, for its bounds.
+    `key` is that of the number in the summary or the metrics; with the group whose it is
+    it says where intervals end, as in `bounds_of`.
     """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)
     for row, (at, known) in zip(values, curves, strict=True):
         row[np.searchsorted(steps, at)] = known
     there = np.isfinite(values)
-    bounds = bounds_of(key, values[there]) if there.any() else bounds_of("", values)
+    bounds = bounds_of(key, values[there], group) if there.any() else (-np.inf, np.inf)
     mean, low, high = np.full((3, len(steps)), np.nan)
     # Seeds may stop at different steps: each set of seeds has its own stretch.
     for pattern in np.unique(there, axis=1).T:
@@ -145,7 +168,8 @@ def group_curve(
     group: Group, curves: Sequence[Sequence[np.ndarray]], end: float, key: str = ""
 ) -> Curve:
     """A group's `average`; a rule does not learn, and is level up to step `end`."""
-    mean = average([(steps, values) for steps, values in curves], key=key)
+    pairs = [(steps, values) for steps, values in curves]
+    mean = average(pairs, key=key, group=group)
     if not group.is_rule or len(mean.steps) != 1 or end <= mean.steps[0]:
         return mean
     parts = mean.mean, mean.low, mean.high, mean.seeds

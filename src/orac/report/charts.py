@@ -182,12 +182,11 @@ def _seed_trace(
 
 
 def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
-    """The interval as outlines, one for each stretch of steps that have one."""
-    known = np.isfinite(curve.low)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], known, [0]])))
-    stretches = [slice(*ends) for ends in edges.reshape(-1, 2)]
+    """The interval as outlines, one a stretch of steps; a step alone has an error bar."""
+    bars = _bar_trace(curve, style) if len(curve.lone_points) else None
+    stretches = [part for part in curve.stretches if part.stop - part.start > 1]
     if not stretches:
-        return []
+        return [bars] if bars else []
     gap = np.full(1, np.nan)
     x, y = [], []
     for part in stretches:
@@ -206,5 +205,30 @@ def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
             "showlegend": False,
             **style,
             "line": {"width": 0},
-        }
+        },
+        *([bars] if bars else []),
     ]
+
+
+def _bar_trace(curve: Curve, style: dict[str, Any]) -> dict[str, Any]:
+    """Error bars where an outline would have no area."""
+    at, colour = curve.lone_points, style["line"]["color"]
+    mean, low, high = curve.mean[at], curve.low[at], curve.high[at]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": rounded(curve.steps[at], 12),
+        "y": rounded(mean),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": rounded(high - mean),
+            "arrayminus": rounded(mean - low),
+            "color": colour,
+            "thickness": 1.5,
+        },
+        "marker": {"size": 4, "color": colour},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        **style,
+    }

@@ -12,6 +12,7 @@ from orac.aggregates import interquartile_mean
 from orac.evaluation import cost_column
 from orac.measures import (
     Measure,
+    bounds_of,
     common_tails,
     decisive_measures,
     measures,
@@ -78,7 +79,7 @@ def _result_table(
                 group.label,
                 _seeds(group),
                 _verdicts(group, known, level),
-                *(cell(key_interval(known, x.key, level)) for x in shown),
+                *(cell(key_interval(known, x.key, level, group)) for x in shown),
                 "–" if group.is_rule else _span(steps),
             )
         )
@@ -88,7 +89,8 @@ def _result_table(
         f"{100 * level:g} % interval, seeds being the unit. One seed has no interval, and "
         "neither have seeds that all agree. A limit is kept, or broken, where "
         "the whole interval of the constrained risk is on that side of it. Intervals of "
-        "shares are cut to [0, 1], those of costs that were never negative start at 0."
+        "shares are cut to [0, 1], those of costs that were never negative start at 0, and those "
+        "of costs and lengths end at the most that the environment declares."
     )
     return Table(f"Results in {env_id}", columns, tuple(rows), (note,))
 
@@ -103,7 +105,7 @@ def _verdicts(group: Group, known: dict[str, np.ndarray], level: float) -> str:
     words = []
     for constraint in group.config.constraints:
         column = cost_column(constraint.name)
-        risk = key_interval(known, f"{column}/risk", level)
+        risk = key_interval(known, f"{column}/risk", level, group)
         name = "" if constraint.name == "cost" else f"{constraint.name}: "
         verdict = f": {_verdict(risk, constraint.limit)}" if risk else ""
         words.append(f"{name}{constraint.limit:g} on {constraint.measure}{verdict}")
@@ -127,7 +129,10 @@ def _own_table(
 ) -> Table | None:
     shown = [Measure("length/mean", "length", None), *own_measures(values)]
     rows = [
-        (group.label, *(cell(key_interval(known, x.key, level)) for x in shown))
+        (
+            group.label,
+            *(cell(key_interval(known, x.key, level, group)) for x in shown),
+        )
         for group, known in zip(groups, values, strict=True)
         if known
     ]
@@ -148,21 +153,24 @@ def _middle_table(
     for group, known in zip(groups, values, strict=True):
         if len(group.evaluated) < 2 or group.is_rule:
             continue
-        scores = [known.get(x.key) for x in shown]
-        cells = (
-            cell(interquartile_mean(x, level))
-            if x is not None and np.isfinite(x).all()
-            else cell(None)
-            for x in scores
-        )
-        rows.append((group.label, str(len(group.evaluated)), *cells))
+        cells = (cell(_middle(group, known.get(x.key), x.key, level)) for x in shown)
+        rows.append((group.label, _seeds(group), *cells))
     note = (
         "Mean of the middle half of the seeds, which one seed gone wrong does not move; "
-        "with fewer than four seeds nothing is left out, and it is the mean."
+        "with fewer than four seeds nothing is left out, and it is the mean. Agents of one "
+        "seed, and rules, have no middle and no row. Intervals are cut as those of means."
     )
     columns = ("agent", "seeds", *(x.title for x in shown))
     title = f"Interquartile means in {env_id}"
     return Table(title, columns, tuple(rows), (note,)) if rows else None
+
+
+def _middle(
+    group: Group, scores: np.ndarray | None, key: str, level: float
+) -> Interval | None:
+    if scores is None or not np.isfinite(scores).all():
+        return None
+    return interquartile_mean(scores, level, bounds_of(key, scores, group))
 
 
 def winner_table(env_id: str, groups: Sequence[Group], level: float) -> Table | None:
@@ -248,7 +256,7 @@ def long_table(
         tails = common_tails(groups)
         for group in groups:
             for key, values in seed_values(group, tails).items():
-                known = interval(values, level, key)
+                known = interval(values, level, key, group)
                 # A number that some seed does not have is a row without it.
                 bounds = (
                     (known.estimate, known.low, known.high) if known else [None] * 3

@@ -19,6 +19,8 @@ class Chart:
     title: str
     data: list[dict[str, Any]]
     layout: dict[str, Any]
+    note: str = ""
+    """What the chart leaves out, for the line below it."""
 
 
 def limit_shape(axis: str, value: float, other: str = "y") -> dict[str, Any]:

@@ -33,7 +33,7 @@ def make_page(found: Results, roots: Sequence[Path], level: float = 0.95) -> str
     for env_id, groups in found.worlds().items():
         here = charts.world_charts(groups)
         figures = "".join(
-            _figure(chart.title, len(drawn) + i) for i, chart in enumerate(here)
+            _figure(chart, len(drawn) + i) for i, chart in enumerate(here)
         )
         drawn += here
         first = contents.deciding_tables(env_id, groups, level)
@@ -93,11 +93,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _figure(title: str, number: int) -> str:
+def _figure(chart: charts.Chart, number: int) -> str:
+    title = html.escape(chart.title)
+    note = f"<p class=note>{html.escape(chart.note)}</p>" if chart.note else ""
     return (
-        f"<figure><figcaption>{html.escape(title)}</figcaption>"
-        f'<div class=chart id="chart-{number}" role=img '
-        f'aria-label="{html.escape(title)}"></div></figure>'
+        f"<figure><figcaption>{title}</figcaption>"
+        f'<div class=chart id="chart-{number}" role=img aria-label="{title}"></div>'
+        f"{note}</figure>"
     )
 
 

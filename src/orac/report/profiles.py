@@ -71,7 +71,23 @@ def _profile(
         "higher curves are better" if measure.higher_is_better else "lower are better"
     )
     title = f"Share of seeds with a {measure.title} above x ({side})"
-    return Chart(title, behind + front, layout)
+    return Chart(title, behind + front, layout, _left_out(groups, scored))
+
+
+def _left_out(groups: Sequence[Group], scored: Sequence[tuple[int, Any, Any]]) -> str:
+    shown = {number for number, _, _ in scored}
+    words = []
+    for number, group in enumerate(groups):
+        if number in shown:
+            continue
+        if group.is_rule:
+            why = "a rule"
+        elif len(group.evaluated) < 2:
+            why = "one seed" if group.evaluated else "no evaluation"
+        else:
+            why = "not a number for each seed"
+        words.append(f"{group.label} ({why})")
+    return f"Left out: {', '.join(words)}." if words else ""
 
 
 def _traces(
