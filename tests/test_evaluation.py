@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac import risk
+from orac import evaluation, risk
 from orac.config import Constraint
 from orac.envs.guarded_maze import GuardedMaze
 from orac.envs.host import make_host
@@ -77,6 +77,16 @@ def test_the_same_key_plays_the_same_episodes():
     assert not np.array_equal(one.reward, other.reward)
 
 
+def test_more_episodes_than_fit_side_by_side_are_played_in_batches(monkeypatch):
+    monkeypatch.setattr(evaluation, "SIDE_BY_SIDE", 64)
+    rolled = play(short_path, episodes=149)
+    assert len(rolled) == 149 and rolled.cost.shape == (149, 1)
+    assert all(len(values) == 149 for values in rolled.metrics.values())
+    first, second, third = np.split(rolled.reward, [50, 100])
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(second[:49], third)
+
+
 def test_rows_hold_every_episode_with_its_metrics():
     episodes = Episodes(
         np.array([1.0, 2.0]), np.array([[3.0, 5.0], [4.0, 6.0]]), np.array([7, 8]), {}
@@ -102,7 +112,7 @@ def test_environments_on_the_host_contribute_the_same_number_of_episodes():
     assert rolled.length.max() == 100 and (rolled.reward >= -32).all()
 
 
-@pytest.mark.parametrize("episodes", [0, -1])
-def test_no_episodes_are_refused(episodes):
+@pytest.mark.parametrize("episodes", [0, -1, 10**9])
+def test_episodes_that_cannot_be_played_are_refused(episodes):
     with pytest.raises(ValueError, match="episodes must be at least 1"):
         play(long_path, episodes=episodes)

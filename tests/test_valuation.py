@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac import critics, networks, risk, valuation
+from orac import critics, evaluation, networks, risk, valuation
 from orac.config import AgentConfig, Constraint, PivotConfig
 from orac.valuation import Context
 
@@ -134,6 +134,19 @@ def test_scalar_risk_is_the_value_itself():
     _, weights = valuation.fixed_levels(problem, config)
     value = valuation.risk_to_go(quantiles, weights, make_context(2), problem, config)
     np.testing.assert_allclose(value, quantiles[..., 0])
+
+
+def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypatch):
+    quantiles, problem = jnp.ones((1, BATCH, 8)), make_problem(1)
+    config, context = make_config("implicit"), make_context(1)
+    _, weights = valuation.fixed_levels(problem, config)
+    seven = jnp.full((1, BATCH), 7.0)
+    monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven)
+    value = valuation.risk_to_go(quantiles, weights, context, problem, config)
+    assert (value == 7).all()
+    monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven[0, 0])
+    assert evaluation.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
+    assert "the same function, `risk.risk_of`" in (evaluation.__doc__ or "")
 
 
 def test_implicit_risk_looks_into_each_constraints_own_tail():

@@ -1,6 +1,8 @@
 """Roll a policy out and keep every episode: tail metrics cannot be rebuilt from means.
 
-The risk of a table and the risk of a critic are the same function, `risk.sample_risk`.
+The risk of a table and the risk of a critic are the same function, `risk.risk_of`: a dot
+product of quantiles with the weights of a risk measure. Episodes are quantiles once they
+are sorted (`risk.sample_risk`); critics of the dual form alone have `risk.dual_risk`.
 A policy is any function of a batch of observations; nothing here knows how it was made.
 """
 
@@ -22,6 +24,11 @@ from orac.envs.protocol import Environment, reset_batch
 
 KINDS = {"path": {"long": 1, "guarded": -1, "none": 0}}
 """Metrics that name a kind of episode: the shares of the kinds are summarised."""
+
+SIDE_BY_SIDE = 10_000
+"""Most episodes that are played at once: each holds a world in memory."""
+MOST_EPISODES = 10_000_000
+"""Every episode's row is kept; more of them would not fit, or not end."""
 
 Policy = Callable[[Any, Array, Array], Array]
 """(parameters, key, observations) to actions in the environment's own box."""
@@ -107,15 +114,34 @@ def roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
 ) -> Episodes:
     """Whole episodes of a policy, side by side on device, one environment each."""
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}.")
-    reward, cost, length, metrics = _roll_out(key, params, env, policy, episodes)
-    return Episodes(
-        np.asarray(reward, np.float64),
-        np.asarray(cost, np.float64),
-        np.asarray(length),
-        {name: np.asarray(values, np.float64) for name, values in metrics.items()},
+    check_episodes(episodes)
+    batches = -(-episodes // SIDE_BY_SIDE)
+    keys = (
+        [jax.random.fold_in(key, i) for i in range(batches)] if batches > 1 else [key]
     )
+    # Batches of one size are one program; the few episodes too many are cut.
+    size = -(-episodes // batches)
+    parts = [
+        jax.tree.map(np.asarray, _roll_out(one, params, env, policy, size))
+        for one in keys
+    ]
+    reward, cost, length, metrics = jax.tree.map(
+        lambda *arrays: np.concatenate(arrays)[:episodes], *parts
+    )
+    return Episodes(
+        reward.astype(np.float64),
+        cost.astype(np.float64),
+        length,
+        {name: values.astype(np.float64) for name, values in metrics.items()},
+    )
+
+
+def check_episodes(episodes: int) -> None:
+    """Refuse a number of episodes that cannot be played and kept."""
+    if not 1 <= episodes <= MOST_EPISODES:
+        raise ValueError(
+            f"episodes must be at least 1 and at most {MOST_EPISODES:,}, got {episodes:,}."
+        )
 
 
 def roll_out_host(
@@ -129,8 +155,7 @@ def roll_out_host(
     An environment that ends its episodes sooner does not get to contribute more of them:
     taking the first to finish would favour short episodes.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}.")
+    check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
     wanted = np.full(num_envs, episodes // num_envs)
     wanted[: episodes % num_envs] += 1
