@@ -14,6 +14,7 @@ from orac.certificates import (
     cvar_upper_bound,
     episodes_needed,
     share_upper_bound,
+    violation_sentence,
 )
 
 
@@ -333,3 +334,16 @@ def test_violations_tell_how_many_episodes_they_would_need():
 def test_what_cannot_be_certified_is_refused_with_the_reason(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_how_often_the_limit_is_exceeded_is_a_sentence_of_its_own():
+    # The root of (1 - p)^93 = 0.05 is 0.03169.
+    assert violation_sentence(np.full(93, 4.0), 5.0) == (
+        "with 95 % confidence an episode's cost exceeds the limit with probability at most "
+        "0.0317 (limit 5, exceeded by 0 of 93 episodes)"
+    )
+    told = violation_sentence([4.0, 6.0], 5.0, 0.9, "cost heat")
+    assert told.startswith("with 90 % confidence an episode's cost heat exceeds")
+    assert told.endswith("at most 0.949 (limit 5, exceeded by 1 of 2 episodes)")
+    with pytest.raises(ValueError, match="must be a finite number"):
+        violation_sentence([np.nan], 5.0)

@@ -84,6 +84,7 @@ def test_evaluate_prints_risk_and_a_certificate(run, capsys):
     ):
         assert word in told
     assert "with 95 % confidence the CVaR at 0.05 of episode cost" in told
+    assert "with 95 % confidence an episode's cost exceeds the limit with" in told
 
 
 def test_evaluate_speaks_json(run, capsys):
@@ -92,9 +93,24 @@ def test_evaluate_speaks_json(run, capsys):
 
 
 def test_evaluate_films_an_episode(run, tmp_path, capsys):
-    film = tmp_path / "episode.gif"
+    film = tmp_path / "new" / "episode.gif"
     assert main(["evaluate", str(run), "--episodes=2", f"--video={film}"]) == 0
     assert film.read_bytes()[:3] == b"GIF"
+
+
+def test_a_seed_draws_other_episodes_of_a_run(run, tmp_path, capsys):
+    def guards(*words):
+        out = tmp_path / str(len([*tmp_path.iterdir()]))
+        words = ["evaluate", str(run), "--episodes=40", f"--out={out}", *words]
+        assert main(words) == 0
+        (path,) = out.rglob("evaluations.csv")
+        return read_columns(path)["guard_present"].tolist()
+
+    own, other = guards(), guards("--seed=1")
+    assert own == guards() and other == guards("--seeds", "1")
+    assert own != other
+    path = next((tmp_path / "1").rglob("meta.json"))
+    assert json.loads(path.read_text())["evaluated"]["episodes_of_seed"] == 1
 
 
 def test_a_rule_is_evaluated_like_an_agent(capsys):
@@ -102,7 +118,13 @@ def test_a_rule_is_evaluated_like_an_agent(capsys):
     assert main([*words, "--certify", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["cost/cvar_0.05"] == 4 and told["cost/violation_rate"] == 0
-    assert "not certified" in told["certificates"][0], "200 episodes are too few"
+    risk, violations = told["certificates"]
+    assert "not certified" in risk, "200 episodes are too few"
+    # 1 - 0.05 ** (1 / 200) is 0.01487.
+    assert violations == (
+        "with 95 % confidence an episode's cost exceeds the limit with probability at most "
+        "0.0149 (limit 5, exceeded by 0 of 200 episodes)"
+    )
 
 
 def test_the_same_run_is_not_started_twice(run, capsys):
@@ -209,6 +231,24 @@ WRONG = [
     (["resume", "/nowhere"], "/nowhere"),
     (["evaluate", "/nowhere"], "/nowhere"),
     (["evaluate"], "needs a RUN or a --rule"),
+    (["evaluate", "--rule=no", "--confidence=0.99"], "Add --certify, or leave it out"),
+    (["evaluate", "--rule=no", "--certify", "--confidence=95"], "It is a fraction"),
+    (
+        ["evaluate", "--rule=no", "--episodes=1000000000"],
+        "at most 10,000,000, got 1,000",
+    ),
+    (["evaluate", "--rule=no", "--episodes=0"], "episodes must be at least 1 and"),
+    (["evaluate", "/nowhere", "--video=a.xyz"], "written as .gif or .mp4, got 'a.xyz'"),
+    (["evaluate", "/nowhere", "--seeds", "1", "2"], "of one seed, got --seeds 1 2."),
+    (["evaluate", "/nowhere", "--set=seed=1"], "--set is for a --rule"),
+    (
+        ["report", "/nowhere", "--out=x.pdf"],
+        "end in .html, .md, .tex, .csv; got 'x.pdf'",
+    ),
+    (
+        ["report", "/nowhere", "--out=x.html", "--format=csv"],
+        "must end in .csv, as its format is csv; got 'x.html'",
+    ),
     (["evaluate", "--rule=thermostatt"], "Did you mean 'thermostat'?"),
     (["evaluate", "--rule=thermostat", "--env-id=Pendulum-v1"], "that has rules"),
 ]

@@ -197,9 +197,14 @@ class Agent:
         episodes: int = 100,
         deterministic: bool = True,
         tails: Sequence[float] = (),
+        seed: int | None = None,
     ) -> Evaluation:
-        """Whole episodes of the present policy, and what they say about its risk."""
-        rolled = self.runner.evaluate(episodes, deterministic)
+        """Whole episodes of the present policy, and what they say about its risk.
+
+        Without a seed the same call plays the same episodes again. A seed chooses others;
+        the same seed stands for the same starts, whatever the policy.
+        """
+        rolled = self.runner.evaluate(episodes, deterministic, seed)
         summary = summarise(
             rolled, self.config.constraints, self.spec.cost_names, tails
         )

@@ -146,6 +146,21 @@ def certify_violations(
     return Certificate(quantity, violations / n, upper, tail, level, n, needed)
 
 
+def violation_sentence(
+    costs: ArrayLike, cost_limit: float, level: float = 0.95, name: str = "cost"
+) -> str:
+    """How often an episode exceeds the limit at most, by Clopper and Pearson, in words."""
+    check_range("cost_limit", cost_limit)
+    costs = _episode_costs(costs, None)
+    n, violations = len(costs), int((costs > cost_limit).sum())
+    upper = share_upper_bound(violations, n, level)
+    return (
+        f"with {100 * level:g} % confidence an episode's {name} exceeds the limit with "
+        f"probability at most {_round_up(upper)} (limit {cost_limit:g}, exceeded by "
+        f"{violations} of {n} episodes)"
+    )
+
+
 def share_upper_bound(successes: float, n: int, level: float = 0.95) -> float:
     """One-sided upper bound of a share by Clopper and Pearson (1934)."""
     check_level(level)

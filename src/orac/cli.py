@@ -250,7 +250,7 @@ def run_report(options: argparse.Namespace) -> int:
         print(f"Report: {report.write(options.paths, out, options.format)}")
     else:
         print(report.render(options.paths, options.format), end="")
-    if options.format == "csv" or (options.out and options.out.suffix == ".csv"):
+    if (report.form_of(options.out) if options.out else options.format) == "csv":
         # A table for programs has no place for what a person must know.
         for note in read_results(options.paths).notes:
             print(f"note: {note}", file=sys.stderr)

@@ -9,9 +9,12 @@ from typing import Any
 
 from orac import kept, rules
 from orac.api import Agent, Evaluation, certify
+from orac.certificates import violation_sentence
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
+from orac.evaluation import check_episodes
 from orac.loading import load
+from orac.statistics import check_level
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,17 @@ class Evaluated:
     agent: Agent | None = None
 
     def certificates(self, confidence: float) -> list[str]:
-        proofs = certify(
-            self.result.episodes, self.config.constraints, self.spec, confidence
-        )
-        return [proof.sentence() for proof in proofs]
+        """Of each constraint, what is proved of its risk and of how often it is broken."""
+        episodes, constraints = self.result.episodes, self.config.constraints
+        proofs = certify(episodes, constraints, self.spec, confidence)
+        found = []
+        for proof, constraint in zip(proofs, constraints, strict=True):
+            name, limit = constraint.name, float(constraint.limit)
+            costs = episodes.cost[:, self.spec.cost_names.index(name)]
+            words = name if name == "cost" else f"cost {name}"
+            found.append(proof.sentence())
+            found.append(violation_sentence(costs, limit, confidence, words))
+        return found
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     found = []
     for one in evaluate(options):
         found.append(one)
-        sentences = one.certificates(options.confidence) if options.certify else []
+        sentences = _certificates(one, options)
         if not options.json:
             heading = (
                 [f"seed {one.config.seed}"] if len(options.seeds or ()) > 1 else []
@@ -65,11 +75,16 @@ def _check(options: argparse.Namespace) -> None:
             "evaluate needs a RUN or a --rule, one of the two; "
             f"got RUN {options.run_dir} and --rule {options.rule}."
         )
-    if options.rule is None and (options.seeds or options.set):
+    if options.rule is None and options.set:
         raise ValueError(
-            "--seeds and --set are for a --rule; a RUN has its own seed and config. "
-            "Leave them out."
+            "--set is for a --rule; a RUN has its own config. Leave it out."
         )
+    if options.rule is None and len(options.seeds or ()) > 1:
+        raise ValueError(
+            "a RUN is evaluated on the episodes of one seed, got --seeds "
+            f"{' '.join(map(str, options.seeds))}. Evaluate it once for each."
+        )
+    check_episodes(options.episodes)
     if options.rule is not None and options.video is not None:
         raise ValueError("--video films a trained agent; a rule has none.")
     seeds = options.seeds or ()
@@ -77,6 +92,23 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--seeds must all differ, got {seeds}: the same episodes twice are one sample."
         )
+    if options.confidence is not None and not options.certify:
+        raise ValueError(
+            "--confidence is that of a certificate. Add --certify, or leave it out."
+        )
+    check_level(_confidence(options))
+    if options.video is not None:
+        from orac.video import check_film
+
+        check_film(options.video)
+
+
+def _confidence(options: argparse.Namespace) -> float:
+    return 0.95 if options.confidence is None else options.confidence
+
+
+def _certificates(one: Evaluated, options: argparse.Namespace) -> list[str]:
+    return one.certificates(_confidence(options)) if options.certify else []
 
 
 def evaluate(options: argparse.Namespace) -> Iterator[Evaluated]:
@@ -97,12 +129,14 @@ def evaluate(options: argparse.Namespace) -> Iterator[Evaluated]:
 def _evaluate_run(options: argparse.Namespace) -> Evaluated:
     agent = load(options.run_dir, options.env_id, cost_fn=options.cost_fn)
     deterministic = not options.stochastic
-    result = agent.evaluate(options.episodes, deterministic, options.tails)
+    seed = options.seeds[0] if options.seeds else None
+    result = agent.evaluate(options.episodes, deterministic, options.tails, seed)
     path = Path(options.run_dir)
     what = {
         "run": str(path),
         "env_steps": agent.num_timesteps,
         "deterministic": deterministic,
+        **({} if seed is None else {"episodes_of_seed": seed}),
     }
     # A run lies in <name>/seed-000; an agent that was saved to a file has no name.
     name = path.resolve().parent.name if path.is_dir() else path.stem
@@ -122,6 +156,6 @@ def keep(out: Path, one: Evaluated) -> Path:
 
 
 def _plain(one: Evaluated, options: argparse.Namespace) -> dict[str, Any]:
-    sentences = one.certificates(options.confidence) if options.certify else []
+    sentences = _certificates(one, options)
     seed = {"seed": one.config.seed} if len(options.seeds or ()) > 1 else {}
     return {**seed, **one.result.summary, "certificates": sentences}

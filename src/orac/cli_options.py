@@ -74,10 +74,13 @@ def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seeds",
+        "--seed",
+        dest="seeds",
         type=int,
         nargs="+",
         metavar="N",
-        help="evaluate the --rule once for each (0)",
+        help="evaluate the --rule once for each (0); of a RUN, one number: other episodes "
+        "than those it always plays",
     )
     parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
     parser.add_argument(
@@ -94,7 +97,7 @@ def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certify", action="store_true", help="bound the risk with confidence"
     )
-    parser.add_argument("--confidence", type=float, default=0.95, help="of --certify")
+    parser.add_argument("--confidence", type=float, help="of --certify (0.95)")
     parser.add_argument("--video", type=Path, help="film one episode: a .gif or .mp4")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")

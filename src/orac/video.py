@@ -11,14 +11,31 @@ def record(
     agent: Any, path: str | Path, seed: int = 0, frames_per_second: int = 20
 ) -> Path:
     """Write one episode of the policy's mean action as a .gif or .mp4."""
+    path = check_film(path)
+    frames = play(agent, seed)
+    write(path, frames, frames_per_second)
+    return path
+
+
+def check_film(path: str | Path) -> Path:
+    """Refuse what cannot be written before anything takes time; makes its directory."""
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
         raise ValueError(
             f"a film is written as .gif or .mp4, got {path.name!r}. Name the file so."
         )
-    frames = play(agent, seed)
-    write(path, frames, frames_per_second)
+    import_imageio()
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def import_imageio() -> Any:
+    """imageio, or an error that says how to get it."""
+    try:
+        import imageio.v3 as imageio
+    except ImportError as error:
+        raise ImportError('films need imageio: pip install "orac-rl[video]"') from error
+    return imageio
 
 
 def play(agent: Any, seed: int) -> list[np.ndarray]:
@@ -43,10 +60,7 @@ def play(agent: Any, seed: int) -> list[np.ndarray]:
 
 
 def write(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
-    try:
-        import imageio.v3 as imageio
-    except ImportError as error:
-        raise ImportError('films need imageio: pip install "orac-rl[video]"') from error
+    imageio = import_imageio()
     if path.suffix == ".gif":
         imageio.imwrite(
             path, np.stack(frames), duration=1000 / frames_per_second, loop=0

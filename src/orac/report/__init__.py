@@ -31,11 +31,24 @@ def render(
     return "\n".join(spell(table) for table in shown)
 
 
+def form_of(out: Path, form: str | None = None) -> str:
+    """The format of a file by its ending, which a format that is given must fit."""
+    found = SUFFIXES.get(out.suffix.lower())
+    if found is None or form not in (None, found):
+        wanted = {v: k for k, v in SUFFIXES.items()}.get(form or "")
+        raise ValueError(
+            f"a report's file must end in {wanted or ', '.join(SUFFIXES)}"
+            f"{f', as its format is {form}' if wanted else ''}; got {out.name!r}. "
+            "Name the file so; figures for print are drawn as PDF by --figures DIR."
+        )
+    return found
+
+
 def write(
     paths: Sequence[str | os.PathLike[str]], out: Path, form: str | None = None
 ) -> Path:
-    """Write a report; its format is the file's ending unless given."""
-    text = render(paths, form or SUFFIXES.get(out.suffix, "html"))
+    """Write a report in the format that the file's ending names."""
+    text = render(paths, form_of(out, form))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     return out

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from orac import agents, evaluation
+from orac.checks import check_count
 from orac.config import AgentConfig, Config
 from orac.envs.host import HostEnv
 from orac.envs.protocol import Environment, EnvSpec, to_box
@@ -19,9 +20,10 @@ from orac.evaluation import Episodes
 from orac.training import device, host
 from orac.training.state import RoundReport, TrainState, problem_of
 
-RUN, EVALUATE, RESTART = 1, 2, 3
-"""What a run's key is folded with: streams for the run, for its evaluations, and for
-episodes that start anew because their world could not be put back."""
+RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4
+"""What a key is folded with: a run's for the run, for its evaluations, and for episodes
+that start anew because their world could not be put back; that of a seed which somebody
+chose for other episodes than the run's own."""
 
 
 @runtime_checkable
@@ -36,8 +38,10 @@ class Runner(Protocol):
         """Run so many rounds; the report is NumPy, with that leading axis."""
         ...
 
-    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
-        """Whole episodes of the present policy."""
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        """Whole episodes of the present policy: the run's own, or those of a seed."""
         ...
 
     def host_state(self) -> dict[str, Any] | None:
@@ -72,6 +76,16 @@ def actor_policy(
     return to_box(spec, action)
 
 
+def evaluation_key(
+    own: Key[Array, ""], rounds: int, seed: int | None
+) -> Key[Array, ""]:
+    """The run's own key after so many rounds; a seed means the same for every run."""
+    if seed is None:
+        return jax.random.fold_in(own, rounds)
+    check_count("the seed of an evaluation", seed, 0)
+    return jax.random.fold_in(jax.random.key(seed), FRESH)
+
+
 def to_numpy(report: RoundReport, rounds: int) -> RoundReport:
     return jax.tree.map(lambda x: np.asarray(x)[:rounds], report)
 
@@ -98,8 +112,10 @@ class DeviceRunner:
         )
         return to_numpy(report, rounds)
 
-    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
-        key = jax.random.fold_in(self.evaluation_key, int(self.state.rounds))
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
         policy = self._policies[deterministic]
         return evaluation.roll_out(key, self.state.agent, self.env, policy, episodes)
 
@@ -151,8 +167,10 @@ class HostRunner:
             reports.append(report)
         return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
-    def evaluate(self, episodes: int, deterministic: bool = True) -> Episodes:
-        key = jax.random.fold_in(self.evaluation_key, int(self.state.rounds))
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
         policy, agent = self._policies[deterministic], self.state.agent
         shared = self.evaluation_env is self.env
         world = self.env.get_state() if shared else None
