@@ -2,6 +2,8 @@
 
 import csv
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import yaml
 from command_examples import ENV, train_words
 from orac import config_text, presets
 from orac.api import Agent
-from orac.cli import main, make_parser
+from orac.cli import finish, main, make_parser
 from orac.reading import read_columns
 from orac.runs.directory import run_path
 
@@ -284,3 +286,44 @@ def test_a_truncated_saved_agent_is_refused(run, tmp_path, capsys):
     foreign.write_bytes(b"not a zip")
     assert main(["evaluate", str(foreign)]) == 1
     assert "written by Agent.save" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path, capsys):
+    assert main(["train", "--device=gpu", f"--out={tmp_path}", *TINY]) == 1
+    told = capsys.readouterr().err
+    assert "--device must be one that JAX finds here (cpu), got gpu" in told
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_missing_tracker_leaves_nothing_behind(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    words = ["train", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
+    assert main([*words, "--track=wandb"]) == 1
+    assert "pip install 'orac-rl[wandb]'" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_steps_may_be_written_as_people_write_them():
+    for text in ("100000", "100_000", "1e5"):
+        options = make_parser().parse_args(["train", f"--total-steps={text}"])
+        assert options.total_steps == 100_000
+    for text in ("1.5", "many", "inf", "nan"):
+        with pytest.raises(SystemExit):
+            make_parser().parse_args(["train", f"--total-steps={text}"])
+
+
+def test_a_config_that_is_not_there_is_told_in_a_sentence(capsys):
+    assert main(["config", "--config=nowhere.yaml"]) == 1
+    assert "the config nowhere.yaml cannot be read" in capsys.readouterr().err
+
+
+def test_a_finished_run_says_so(run, capsys):
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert "The run is finished, at 800 steps." in capsys.readouterr().out
+
+
+def test_what_to_type_next_names_an_environment_of_ones_own(tmp_path, capsys):
+    config = presets.preset("orac", "my_env:Walk-v0")
+    agent = SimpleNamespace(config=config, num_timesteps=10)
+    finish(agent, tmp_path)
+    assert "--env-id my_env:Walk-v0" in capsys.readouterr().out

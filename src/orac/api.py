@@ -26,6 +26,7 @@ from orac.envs.hosting.costs import CostFn
 from orac.envs.protocol import EnvSpec, to_box
 from orac.evaluation import Episodes, risk_of_episodes, summarise
 from orac.runs.directory import RunDirectory
+from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
 from orac.training.loop import Callback, Counters, run_loop
 from orac.training.records import NoRecords, Records, RunRecords
@@ -82,6 +83,10 @@ class Agent:
         self.run_path: Path | None = None
         self._counters = Counters()
 
+    def __repr__(self) -> str:
+        config = self.config
+        return f"<{config.algo} in {config.env.id} after {self.num_timesteps:,} steps>"
+
     @property
     def spec(self) -> EnvSpec:
         """What the environment says of itself: sizes, boxes, names of costs."""
@@ -125,6 +130,7 @@ class Agent:
                     f"{self.num_timesteps:,} steps, whose records would be missing. "
                     "Make a new agent, or save this one with save()."
                 )
+            check_trackers(trackers)
             run = RunDirectory.create(
                 out,
                 self.config.env.id,

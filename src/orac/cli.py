@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    prepare(options)
     try:
+        prepare(options)
         code = options.run(options) or 0
         sys.stdout.flush()
         return code
@@ -66,15 +66,31 @@ def prepare(options: argparse.Namespace) -> None:
         limit_threads(threads_of(options.run_dir))
     device = getattr(options, "device", None)
     if device:
-        import jax
-
-        jax.config.update("jax_platforms", "cuda,cpu" if device == "gpu" else device)
+        choose_device(device)
     if getattr(options, "cost_fn", None) or ":" in (
         getattr(options, "env_id", None) or ""
     ):
         # As with `python -m`: a module beside the person who types is found.
         sys.path.insert(0, os.getcwd())
     keep_compiled_programs()
+
+
+def choose_device(device: str) -> None:
+    """Make JAX use this kind of device, or say that there is none."""
+    import jax
+
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+        return
+    try:
+        jax.config.update("jax_default_device", jax.devices(device)[0])
+    except RuntimeError as error:
+        known = sorted({found.platform for found in jax.devices()})
+        raise ValueError(
+            f"--device must be one that JAX finds here ({', '.join(known)}), got "
+            f"{device}. Install JAX for it (https://docs.jax.dev says how), or leave "
+            "--device out."
+        ) from error
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -211,8 +227,11 @@ def describe(agent: Any) -> str:
 
 def finish(agent: Any, path: Path | None) -> int:
     """Say how far the run came and what to do next."""
-    total, cost_fn = agent.config.training.total_steps, agent.config.env.cost_fn
-    words = f"{path} --cost-fn {cost_fn}" if cost_fn else str(path)
+    total, env = agent.config.training.total_steps, agent.config.env
+    # Code of one's own is named again each time: no file makes us import it.
+    words = str(path)
+    words += f" --env-id {env.id}" if ":" in env.id else ""
+    words += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
     if agent.num_timesteps < total:
         print(f"Stopped at step {agent.num_timesteps:,} of {total:,}, all saved.")
         print(f"Go on with: orac resume {words}")

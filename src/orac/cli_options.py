@@ -11,8 +11,12 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     sentences = config_text.field_sentences()
     # In help texts argparse takes a per cent sign for a format.
     short = {name: text.replace("%", "%%") for name, text in sentences.items()}
-    parser.add_argument("--algo", default=None, help="agent; `orac agents` lists them")
-    parser.add_argument("--env-id", default=None, help=short["env.id"])
+    parser.add_argument(
+        "--algo", default=None, help="agent (default: orac); `orac agents` lists them"
+    )
+    parser.add_argument(
+        "--env-id", default=None, help=f"{short['env.id']} (default: the guarded maze)"
+    )
     parser.add_argument("--config", type=Path, help="start from this YAML file instead")
     parser.add_argument("--cost-limit", type=float, help=short["constraints.0.limit"])
     parser.add_argument("--tail", type=float, help=short["constraints.0.tail"])
@@ -21,7 +25,7 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
         ("--total-steps", "training.total_steps"),
         ("--num-envs", "training.num_envs"),
     ):
-        parser.add_argument(option, type=int, help=short[field])
+        parser.add_argument(option, type=whole_number, help=short[field])
     parser.add_argument(
         "--set",
         action="append",
@@ -34,6 +38,19 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"config fields, for --set:\n{fields}"
 
 
+def whole_number(text: str) -> int:
+    """`100000`, `100_000` and `1e5` alike."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not value.is_integer():
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number, such as 100000 or 1e5; got {text!r}"
+        )
+    return int(value)
+
+
 def add_cost_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cost-fn",
@@ -44,7 +61,9 @@ def add_cost_option(parser: argparse.ArgumentParser) -> None:
 
 def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> None:
     if out:
-        parser.add_argument("--out", default="runs", help="root of run directories")
+        parser.add_argument(
+            "--out", default="runs", help="root of run directories (default: runs)"
+        )
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument(

@@ -122,7 +122,14 @@ def parse(text: str, name: str = "the config") -> Config:
 
 def load(path: Path | str) -> Config:
     """Read a config from a YAML file."""
-    return parse(Path(path).read_text(), str(path))
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise ValueError(
+            f"the config {path} cannot be read: {error.strerror}. Name a YAML file, such "
+            "as a run's config.yaml."
+        ) from error
+    return parse(text, str(path))
 
 
 def override(config: Config, assignments: list[str]) -> Config:

@@ -77,6 +77,8 @@ def resume(
         run.close()
         raise
     agent.run_path = run.path
+    if agent.num_timesteps >= config.training.total_steps:
+        told = [f"The run is finished, at {agent.num_timesteps:,} steps."]
     for sentence in told:
         say(sentence)
     agent._train(records, callback, progress_bar)

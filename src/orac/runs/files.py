@@ -53,7 +53,9 @@ def _cause(error: OSError) -> str:
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return "a file stands where a directory is needed. Choose another one (--out)."
     if error.errno == errno.ENOENT:
-        return "it, or the directory it is in, does not exist. Check the path."
+        return (
+            "it, or a directory above it, does not exist. Choose another one (--out)."
+        )
     if error.errno == errno.EISDIR:
         return "it is a directory, a file was expected. Check the path."
     return f"{error.strerror or error}."

@@ -151,6 +151,15 @@ class Tracker(Protocol):
     def close(self) -> None: ...
 
 
+def check_trackers(names: Iterable[str]) -> None:
+    """Complain of a tracker that cannot be opened before anything is written."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ValueError(f"Unknown tracker {name!r}. {_nearest(name, TRACKERS)}")
+        if name != "tensorboard":
+            _require(name, name)
+
+
 def open_trackers(
     names: Iterable[str],
     directory: Path,
@@ -162,6 +171,8 @@ def open_trackers(
     TensorBoard is on in most runs, so its absence is told in one line of the log;
     W&B and MLflow are asked for by name, so theirs is an error.
     """
+    names = tuple(names)
+    check_trackers(names)
     trackers: list[Tracker] = []
     for name in names:
         if name == "tensorboard":
@@ -173,10 +184,8 @@ def open_trackers(
             trackers.append(TensorBoard(directory / "tensorboard", start_step))
         elif name == "wandb":
             trackers.append(WeightsAndBiases(directory, config))
-        elif name == "mlflow":
-            trackers.append(MLflow(directory, config))
         else:
-            raise ValueError(f"Unknown tracker {name!r}. {_nearest(name, TRACKERS)}")
+            trackers.append(MLflow(directory, config))
     return trackers
 
 
@@ -214,7 +223,7 @@ class WeightsAndBiases:
     """A W&B run whose id comes from the directory, so that a resumed run continues it."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
-        wandb = _require("wandb", "wandb")
+        wandb = importlib.import_module("wandb")
         where = directory.resolve()
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "orac"),
@@ -236,7 +245,7 @@ class MLflow:
     """An MLflow run; its id is kept beside the run so that a resumed one continues it."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
-        self._mlflow = _require("mlflow", "mlflow")
+        self._mlflow = importlib.import_module("mlflow")
         kept = directory / "mlflow_run_id"
         known = kept.read_text() if kept.exists() else None
         name = "/".join(directory.resolve().parts[-4:])

@@ -41,7 +41,7 @@ def describe_machine() -> dict[str, Any]:
         "thread_variables": {
             name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ
         },
-        "commit": _commit(),
+        "commit": _commit(Path(__file__).parent) or _commit(Path.cwd()),
     }
 
 
@@ -101,14 +101,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
-    """The commit of the repository one works in, marked when files were changed."""
+def _commit(folder: Path) -> str | None:
+    """The commit of the repository that a folder is in, marked when files were changed."""
     try:
         run = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             capture_output=True,
             text=True,
             timeout=5,
+            cwd=folder,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
