@@ -15,7 +15,12 @@ from orac.runs.directory import RunDirectory
 from orac.training.loop import Counters
 from orac.training.records import RunRecords
 from orac.training.state import RoundReport, Totals
-from orac.training.watch import NonFiniteError, check_parameters, check_report
+from orac.training.watch import (
+    NegativeCostError,
+    NonFiniteError,
+    check_parameters,
+    check_report,
+)
 
 LAST_GOOD = "The last good checkpoint is elsewhere."
 
@@ -89,6 +94,34 @@ def test_a_number_of_the_environment_is_named_before_what_came_of_it(name):
         f"the environment's {name} must be finite, but it was not at step 6. {LAST_GOOD} "
         "Its step returned it: mend it there."
     )
+
+
+@pytest.mark.parametrize(
+    ("paid", "ended", "step"),
+    [
+        ([0.0, 2.0, 2.0, 1.5, 3.0], [], 8),
+        ([0.0, -1.0, 0.0, 1.0, 2.0], [], 4),
+        # Nothing is paid twice: what came before belongs to the episode that ended.
+        ([1.0, 5.0, 0.0, 0.0, -0.1], [1], 10),
+    ],
+)
+def test_a_negative_cost_stops_the_run_with_its_step(paid, ended, step):
+    wrong = report()
+    wrong.totals.cost[:, 1, 0] = paid
+    wrong.ended[ended, 1] = True
+    with pytest.raises(NegativeCostError) as error:
+        check_report(wrong, 0, 2, LAST_GOOD)
+    assert str(error.value) == (
+        "the environment's cost must be at least 0, but one was negative at step "
+        f"{step}. {LAST_GOOD} Its step returned it: mend it there."
+    )
+
+
+def test_a_cost_that_starts_again_with_its_episode_is_sound():
+    good = report()
+    good.totals.cost[:, 0, 0] = [1.0, 5.0, 0.0, 0.0, 2.0]
+    good.ended[1, 0] = True
+    check_report(good, 0, 2, LAST_GOOD)
 
 
 def test_an_agent_that_acts_badly_is_not_its_environments_fault():

@@ -15,6 +15,13 @@ ADVICE = (
 )
 
 
+NEGATIVE = "the environment's negative cost"
+
+
+class NegativeCostError(ValueError):
+    """An environment reported a cost below 0."""
+
+
 class NonFiniteError(ArithmeticError):
     """A quantity of a run became infinite or not a number."""
 
@@ -22,13 +29,17 @@ class NonFiniteError(ArithmeticError):
 def check_report(
     report: RoundReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
-    """Refuse a stretch in which something was not finite; the earliest is the cause."""
+    """Refuse a stretch in which something was not finite; the earliest is the cause.
+
+    A cost below 0 is refused as well: limits and certificates count on costs from 0 on.
+    """
     # An action that is no number makes an innocent environment return none either.
     bad = {
         "the agent's action": ~np.asarray(report.finite_action),
         "the environment's observation": ~np.asarray(report.finite_observation),
         "the environment's reward": rows_not_finite(report.totals.reward),
         "the environment's cost": rows_not_finite(report.totals.cost),
+        NEGATIVE: rows_with_a_negative_cost(report),
     }
     for name in sorted(report.metrics, key=lambda name: ORDER.index(group(name))):
         bad[name] = rows_not_finite(report.metrics[name]) & report.updated
@@ -37,6 +48,11 @@ def check_report(
         return
     quantity = min(first, key=first.__getitem__)
     step = (first_round + first[quantity] + 1) * num_envs
+    if quantity == NEGATIVE:
+        raise NegativeCostError(
+            f"the environment's cost must be at least 0, but one was negative at step "
+            f"{step:,}. {last_good} Its step returned it: mend it there."
+        )
     of_environment = quantity.startswith("the environment")
     advice = "Its step returned it: mend it there." if of_environment else ADVICE
     raise NonFiniteError(
@@ -47,6 +63,17 @@ def check_report(
 def rows_not_finite(values: Any) -> np.ndarray:
     """For each entry of the first axis, whether anything in it is infinite or NaN."""
     return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+
+
+def rows_with_a_negative_cost(report: RoundReport) -> np.ndarray:
+    """For each round, whether an episode's cost so far fell below 0 or went down.
+
+    Numerics: rounding keeps the order of sums, so costs from 0 on never lower one.
+    """
+    paid, ended = np.asarray(report.totals.cost), np.asarray(report.ended)
+    lower: np.ndarray = np.less(paid, 0)
+    lower[1:] |= (paid[1:] < paid[:-1]) & ~ended[:-1, :, None]
+    return np.asarray(lower.reshape(len(lower), -1).any(axis=1))
 
 
 def group(name: str) -> str:
