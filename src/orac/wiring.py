@@ -78,8 +78,6 @@ def make_host_runner(
         "env_kwargs": params or None,
         **host_options,
     }
-    if names and len(names) > 1 and cost_fn is None:
-        options.setdefault("cost_keys", names)
     host = make_host(env, config.training.num_envs, **options)
     check_environment(host, seed=config.seed)
     # An object cannot be made twice: it serves for both, and is reset in between.

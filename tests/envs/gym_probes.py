@@ -110,7 +110,7 @@ class Matrix(Counter):
 
 
 class Single(Counter):
-    """One action without any axis; the cost is the action."""
+    """One action without any axis; the cost is the action, which must not be negative."""
 
     action_space = Box(-2.0, 2.0, (), np.float32)
 

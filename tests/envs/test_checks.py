@@ -64,6 +64,20 @@ class OldGym:
     action_space = Box(-1, 1, (1,))
 
 
+class Spaceless(gymnasium.Env):
+    """A subclass that declares no space at all."""
+
+
+class Unseen(gymnasium.Env):
+    action_space = Box(-1, 1, (1,))
+
+
+class Ordered(Odd):
+    """Says in which order it reports its costs."""
+
+    cost_names = ("heat", "noise")
+
+
 class OldReset(Counter):
     def reset(self):
         return np.zeros(2, np.float32)
@@ -120,6 +134,7 @@ TABLE = [
     Bad("no actions", with_actions(Box(-1, 1, (0,))), "an empty action space"),
     Bad("nothing to choose", with_actions(Box(2, 2, (1,))), "nothing to choose"),
     Bad("no action space", with_actions(7), "no Gymnasium space"),
+    Bad("action space forgotten", Spaceless, "has None as action_space, which is no"),
     # Observations
     Bad(
         "sequence observations",
@@ -127,6 +142,7 @@ TABLE = [
         "cannot be flattened",
     ),
     Bad("no observation space", partial(Odd, observation_space=None), "no Gymnasium"),
+    Bad("observation space forgotten", Unseen, "has None as observation_space, which"),
     Bad(
         "empty observation",
         partial(Odd, observation_space=Box(0, 1, (0,))),
@@ -203,6 +219,28 @@ TABLE = [
     Bad("infinite cost", with_report(lambda _: {"cost": -np.inf}), "a cost of -inf"),
     Bad("beyond float32", with_report(lambda _: {"cost": 1e300}), "beyond float32"),
     Bad(
+        "negative cost",
+        with_report(lambda _: {"cost": -1.0}),
+        "reported a cost of -1.0. A cost is at least 0: report max(cost, 0)",
+    ),
+    Bad(
+        "negative cost, late",
+        late({"cost": -0.5}),
+        "at step 15 environment 0 reported a cost of -0.5",
+    ),
+    Bad(
+        "one negative of several",
+        with_report(lambda _: {"cost": [1.0, -2.0]}),
+        "reported a cost of -2.0. A cost is at least 0",
+        {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "negative cost_fn",
+        Counter,
+        "reported a cost of -3.0. A cost is at least 0",
+        {"cost_fn": lambda *_: -3.0},
+    ),
+    Bad(
         "NaN cost, late",
         late({"cost": np.nan}),
         "at step 15 environment 0 reported a cost of nan. Guard",
@@ -225,6 +263,18 @@ TABLE = [
         Counter,
         "1 cost(s) where 2 were expected",
         {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "neither the names nor an array",
+        with_report(lambda _: {"heat": 1.0}),
+        "info has no key 'noise' (its keys: 'heat'). Report one number under each",
+        {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "names in another order",
+        partial(Ordered, report=lambda _: {"cost": [1.0, 2.0]}),
+        "reports its costs in the order heat, noise",
+        {"cost_names": ["noise", "heat"]},
     ),
     Bad("cost_fn of one argument", Counter, "cost_fn is called with", {"cost_fn": abs}),
     Bad(

@@ -222,8 +222,8 @@ def test_an_action_without_axes_is_taken_as_one_number():
     host = make_host(Single, 2)
     assert host.spec.action_low == (-2.0,)
     host.reset(seed=0)
-    step = host.step(np.array([[0.5], [-1.5]], np.float32))
-    assert step.cost.tolist() == [[0.5], [-1.5]]
+    step = host.step(np.array([[0.5], [1.5]], np.float32))
+    assert step.cost.tolist() == [[0.5], [1.5]]
 
 
 def test_costs_under_several_keys_become_constraints_in_their_order():
@@ -233,6 +233,28 @@ def test_costs_under_several_keys_become_constraints_in_their_order():
     host.reset(seed=0)
     assert host.step(zeros(host)).cost.tolist() == [[0.0, 1.0]]
     assert host.step(zeros(host)).cost.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize("ready_made", [False, True])
+@pytest.mark.parametrize(
+    ("report", "costs"),
+    [
+        (lambda time: {"cost": np.array([5.0, time])}, [5.0, 1.0]),
+        (lambda time: {"noise": 7.0, "heat": time + 0.5}, [7.0, 1.5]),
+        # A sum beside its parts is not mistaken for them, nor a part for all.
+        (lambda time: {"noise": 7.0, "heat": time + 0.5, "cost": 8.5}, [7.0, 1.5]),
+        (lambda time: {"cost": np.array([5.0, time]), "heat": 3.0}, [5.0, 1.0]),
+    ],
+)
+def test_costs_of_several_names_lie_under_those_or_in_one_array(
+    report, costs, num_envs, ready_made
+):
+    env = [lambda: Odd(report=report)] * num_envs
+    made = SyncVectorEnv(env) if ready_made else env[0]
+    host = make_host(made, num_envs, cost_names=["noise", "heat"])
+    host.reset(seed=0)
+    assert host.step(zeros(host)).cost.tolist() == [costs] * num_envs
 
 
 def test_an_array_under_one_key_is_one_constraint_per_entry():
@@ -397,13 +419,17 @@ def walk(host, steps):
     return [host.step(zeros(host)).next_observation.tolist() for _ in range(steps)]
 
 
+def pace_cost(*step):
+    return abs(speed_cost(*step))
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_saved_state_goes_on_bit_for_bit(vectorization):
     def make(kind):
         return make_host(
             partial(Stateful, 5),
             2,
-            cost_fn=speed_cost,
+            cost_fn=pace_cost,
             cost_names=["cost"],
             episode_length=4,
             vectorization=kind,

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from orac.envs.hosting.costs import CostFn, fault, read_value
+from orac.envs.hosting.costs import CostFn, CostKeys, fault, read_value
 from orac.envs.hosting.facts import Facts
 from orac.envs.hosting.sources import EnvLike, Wishes, open_source
 from orac.envs.hosting.stepping import HostEnv, HostStep
@@ -27,7 +27,7 @@ def make_host(
     *,
     cost_fn: CostFn | None = None,
     cost_names: Sequence[str] | None = None,
-    cost_keys: Sequence[str] = ("cost",),
+    cost_keys: Sequence[str] | None = None,
     episode_length: int | None = None,
     cost_bound: int | float | Sequence[int | float] | None = None,
     metric_names: Sequence[str] = (),
@@ -38,7 +38,9 @@ def make_host(
 
     `env` is an id (`"Pendulum-v1"`, `"module:Name-v0"`), an environment, a factory or a
     vector environment. `cost_keys` are the info keys of the constraints' costs, and
-    `cost_names` what the constraints are called. `episode_length` truncates episodes;
+    `cost_names` what the constraints are called; without `cost_keys` the costs of several
+    names are read under those where info has them all, else from its flat array "cost", as
+    a single cost is. `episode_length` truncates episodes;
     `cost_bound` is the most one episode can cost, per constraint. `metric_names` are info
     keys to report. `vectorization` is `"auto"` (an id's own vector environment where it
     has one), `"sync"`, `"async"` (one process each; scripts then need the usual
@@ -46,7 +48,7 @@ def make_host(
     """
     wishes = Wishes(
         num_envs=_positive(num_envs, "num_envs"),
-        cost_keys=_names(cost_keys, "cost_keys"),
+        cost_keys=_keys(cost_keys, cost_names),
         cost_fn=_checked_cost_fn(cost_fn),
         metric_names=_names(metric_names, "metric_names"),
         episode_length=None
@@ -72,10 +74,19 @@ def _constraint_names(
     host: HostEnv, facts: Facts, wishes: Wishes, asked: Sequence[str] | None
 ) -> tuple[str, ...]:
     """What the user says, else the environment, else the keys, else as many as it has."""
-    keys = wishes.cost_keys
-    said = facts.cost_names if wishes.cost_fn is None and len(keys) == 1 else None
+    keys, flat = wishes.cost_keys
+    said = (
+        facts.cost_names
+        if wishes.cost_fn is None and (len(keys) == 1 or flat)
+        else None
+    )
     if asked is not None:
         names = _names(asked, "cost_names")
+        if flat and said and said != names and {*said} == {*names}:
+            raise ValueError(
+                f"cost_names are {', '.join(names)}, but {facts.name} reports its costs in "
+                f"the order {', '.join(said)}. Name them, or give their constraints, so."
+            )
         if wishes.cost_fn is None and len(keys) > 1 and len(keys) != len(names):
             raise ValueError(
                 f"cost_names {names} and cost_keys {keys} differ in number. Give one name "
@@ -127,6 +138,14 @@ def _positive(number: Any, option: str) -> int:
     if number is True or not isinstance(number, int | np.integer) or number < 1:
         raise ValueError(f"{option} must be a whole number from 1 on, got {number!r}.")
     return int(number)
+
+
+def _keys(keys: Any, names: Any) -> CostKeys:
+    """The keys that the user says; those of several names are a guess."""
+    if keys is not None:
+        return CostKeys(_names(keys, "cost_keys"))
+    several = () if names is None else _names(names, "cost_names")
+    return CostKeys(several, CostKeys().named[0]) if len(several) > 1 else CostKeys()
 
 
 def _names(names: Any, option: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ This room knows nothing of vector environments, observations or constraints' lim
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,13 @@ REPORT_IT = (
 NUMBERS = "Report a float, or a flat array with one number per constraint."
 SAME_NUMBER = "Report as many at every step as cost_names= has names."
 FINITE = "Guard its formula against division by zero and overflow."
+FROM_ZERO = (
+    "A cost is at least 0: report max(cost, 0), and put what is good in the reward."
+)
+EACH = (
+    "Report one number under each of those keys, a flat array as info['cost'] in the order "
+    "of the constraints, or compute them with cost_fn=."
+)
 
 
 class NoCost(NamedTuple):
@@ -33,6 +40,19 @@ class NoCost(NamedTuple):
 
 
 Reading = tuple[float, ...] | NoCost
+
+
+class CostKeys(NamedTuple):
+    """Where info has the costs: under one key each, or all of them under one key."""
+
+    named: tuple[str, ...] = ("cost",)
+    flat: str | None = None
+    """Key of a flat array that counts where info lacks one of those that are named."""
+
+    def within(self, info: dict[str, Any]) -> tuple[str, ...]:
+        """The keys to read of this info."""
+        lacking = any(key not in info for key in self.named)
+        return (self.flat,) if lacking and self.flat in info else self.named
 
 
 def read_value(value: Any) -> Reading:
@@ -55,15 +75,16 @@ def read_value(value: Any) -> Reading:
     return tuple(float(number) for number in array.reshape(-1))
 
 
-def read_info(info: Any, keys: Sequence[str]) -> Reading:
-    """The costs under `keys`: one key may hold several, several keys hold one each."""
+def read_info(info: Any, cost_keys: CostKeys) -> Reading:
+    """The costs under the keys: one key may hold several, several keys hold one each."""
     if not isinstance(info, dict):
         return NoCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
+    keys = cost_keys.within(info)
     for key in keys:
         if key not in info:
             have = ", ".join(repr(known) for known in info) or "none"
             missing = f"no cost: info has no key {key!r} (its keys: {have})"
-            return NoCost(missing, REPORT_IT)
+            return NoCost(missing, REPORT_IT if cost_keys.flat is None else EACH)
     if len(keys) == 1:
         return read_value(info[keys[0]])
     costs: list[float] = []
@@ -91,4 +112,6 @@ def fault(reading: Reading, num_costs: int | None) -> NoCost | None:
             return NoCost(f"a cost of {number}", FINITE)
         if abs(number) > FLOAT32_MAX:
             return NoCost(f"a cost of {number}, which is beyond float32", FINITE)
+        if number < 0:
+            return NoCost(f"a cost of {number}", FROM_ZERO)
     return None

@@ -5,7 +5,6 @@ columns are read at once where all their values are numbers and row by row where
 last step of an episode that restarted in the same call is read from `final_info`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,20 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Float32
 
 from orac.envs.hosting.autoreset import Outcome
-from orac.envs.hosting.costs import Reading, read_info, read_value
+from orac.envs.hosting.costs import CostKeys, Reading, read_info, read_value
 
 Readings = np.ndarray | list[Reading]
 """One row per environment: numbers, or readings still to be looked at one by one."""
 
 
-def read_costs(outcome: Outcome, keys: Sequence[str], mode: AutoresetMode) -> Readings:
+def read_costs(outcome: Outcome, keys: CostKeys, mode: AutoresetMode) -> Readings:
     """Costs, one row per environment: an array where all are plainly numbers."""
     if outcome.cost is not None:
         column = np.asarray(outcome.cost)
         return column if _is_numeric(column) else [read_value(_) for _ in column]
     if mode is AutoresetMode.SAME_STEP and outcome.any_ended:
         return [read_info(info, keys) for info in info_rows(outcome, mode)]
-    columns = [_full_column(outcome.infos, key) for key in keys]
+    columns = [_full_column(outcome.infos, key) for key in keys.within(outcome.infos)]
     if len(columns) == 1 and columns[0] is not None:
         column = columns[0]
         return column if _is_numeric(column) else [_trusted(_) for _ in column.tolist()]

@@ -1,7 +1,7 @@
 """The costs of a vector environment's step, checked before a learner sees them.
 
 They are read from infos or computed by the user's function, in the user's own terms. A
-cost that is missing, not a number or not finite is an error that names the environment
+cost that is missing, negative, no number or not finite is an error that names the environment
 and the step. This room knows nothing of limits, constraints' names or episodes.
 """
 
@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Float32
 
 from orac.envs.hosting.autoreset import AnyVector, Outcome, final_observations, rows_of
-from orac.envs.hosting.costs import CostFn, NoCost, fault, read_value
+from orac.envs.hosting.costs import CostFn, CostKeys, NoCost, fault, read_value
 from orac.envs.hosting.infos import Readings, info_rows, read_costs
 from orac.envs.hosting.numeric import is_storable
 
@@ -25,7 +25,7 @@ class CostMeter:
         self,
         vector: AnyVector,
         mode: AutoresetMode,
-        keys: tuple[str, ...],
+        keys: CostKeys,
         cost_fn: CostFn | None,
     ) -> None:
         self._vector, self._mode = vector, mode
@@ -107,4 +107,4 @@ def _as_array(readings: Readings, num_costs: int) -> np.ndarray | None:
     if cost.ndim == 1 and num_costs == 1:
         cost = cost[:, None]
     good = cost.shape == (len(readings), num_costs) and is_storable(cost)
-    return cost.astype(np.float32) if good else None
+    return cost.astype(np.float32) if good and cost.min() >= 0 else None

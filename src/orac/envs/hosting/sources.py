@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from orac.envs.hosting.autoreset import AnyVector
-from orac.envs.hosting.costs import CostFn
+from orac.envs.hosting.costs import CostFn, CostKeys
 from orac.envs.hosting.facts import Facts, read_facts
 from orac.envs.hosting.view import COST, LearnerView
 
@@ -29,7 +29,7 @@ class Wishes(NamedTuple):
     """What the user asked for besides the environment itself."""
 
     num_envs: int
-    cost_keys: tuple[str, ...]
+    cost_keys: CostKeys
     cost_fn: CostFn | None
     metric_names: tuple[str, ...]
     episode_length: int | None
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
     vector: AnyVector
     facts: Facts
-    cost_keys: tuple[str, ...]
+    cost_keys: CostKeys
     cost_fn: CostFn | None
     """None when the views compute the cost themselves, beside the environment."""
     viewed: bool
@@ -139,13 +139,15 @@ def _from_factory(
         vector = AsyncVectorEnv(
             views, context="spawn", autoreset_mode=AutoresetMode.DISABLED
         )
-        return Source(vector, vector.get_attr("facts")[0], (COST,), None, True)
+        facts = vector.get_attr("facts")[0]
+        return Source(vector, facts, CostKeys((COST,)), None, True)
     vector = SyncVectorEnv(views, copy=False, autoreset_mode=AutoresetMode.DISABLED)
     if len({id(one.unwrapped) for one in vector.envs}) < wishes.num_envs:
         raise ValueError(
             "The factory returned the same environment twice. Make a new one in each call."
         )
-    return Source(vector, vector.envs[0].facts, (COST,), None, True)  # pyright: ignore[reportAttributeAccessIssue]
+    facts = vector.envs[0].facts  # pyright: ignore[reportAttributeAccessIssue]
+    return Source(vector, facts, CostKeys((COST,)), None, True)
 
 
 def _from_vector(vector: AnyVector, wishes: Wishes) -> Source:

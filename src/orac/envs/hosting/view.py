@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from orac.envs.hosting.costs import CostFn, Reading, read_info, read_value
+from orac.envs.hosting.costs import CostFn, CostKeys, Reading, read_info, read_value
 from orac.envs.hosting.facts import Facts, read_facts
 from orac.envs.hosting.numeric import as_number
 from orac.envs.hosting.snapshots import restore, snapshot
@@ -32,7 +32,7 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
         self,
         env: gymnasium.Env[Any, Any],
         *,
-        cost_keys: tuple[str, ...] = ("cost",),
+        cost_keys: CostKeys,
         cost_fn: CostFn | None = None,
         metric_names: tuple[str, ...] = (),
         episode_length: int | None = None,
@@ -43,8 +43,10 @@ class LearnerView(gymnasium.Wrapper[Any, Any, Any, Any]):
             episode_length=_shorter(facts.episode_length, episode_length),
             metric_names=metric_names or facts.metric_names,
         )
-        checked_action_space(env.action_space, facts.name)
-        size, self._flatten = make_flatten(env.observation_space, facts.name)
+        # Gymnasium only declares the two; an environment may lack them.
+        checked_action_space(getattr(env, "action_space", None), facts.name)
+        space = getattr(env, "observation_space", None)
+        size, self._flatten = make_flatten(space, facts.name)
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
         self._cost_keys, self._cost_fn = cost_keys, cost_fn
         self._limit = self.facts.episode_length or np.inf
