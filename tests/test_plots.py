@@ -56,6 +56,7 @@ def test_a_step_alone_has_an_error_bar(tmp_path):
     curve = average([evaluation_curve(run, "reward") for run in group.runs])
     ends = [[10_000, curve.low[0]], [10_000, curve.high[0]]]
     np.testing.assert_allclose(bars.get_segments()[0], ends)
+    assert axes.lines[0].get_marker() == "."
 
 
 def test_lines_differ_in_dashes_as_well_as_in_colour(found):

@@ -199,7 +199,9 @@ def _draw_curve(axes: Any, group: Group, panel: Panel, number: int, end: float) 
     colour = COLOURS[number % len(COLOURS)]
     label = f"{group.label}, {_count(len(curves))}"
     style = DASHES[number % len(DASHES)]
-    axes.plot(curve.steps, curve.mean, style, color=colour, label=label)
+    # A line of one step cannot be seen either.
+    mark = "." if len(curve.steps) == 1 else ""
+    axes.plot(curve.steps, curve.mean, style, color=colour, label=label, marker=mark)
     axes.fill_between(
         curve.steps, curve.low, curve.high, color=colour, alpha=0.18, lw=0
     )
