@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from orac.compilation import compiler_options
 from orac.config import AgentConfig
 from orac.valuation import Problem, input_size
 
@@ -112,8 +113,12 @@ def reads_data(layer: Dense, layers: list[Dense]) -> bool:
     return layer is layers[0] or layer.name == "embedding"
 
 
-def floor_program(products: list[Product]):
-    """A compiled function of random operands that makes every product once."""
+def floor_program(products: list[Product], loop: int):
+    """A compiled function of random operands that makes every product `loop` times.
+
+    In a loop and with the compiler's options, as the update it is compared with. Barriers
+    keep the compiler from making a product once for all, or only what is read of it.
+    """
     key = jax.random.key(0)
     operands = []
     for i, product in enumerate(products):
@@ -126,8 +131,12 @@ def floor_program(products: list[Product]):
                 )
             )
 
-    @jax.jit
-    def run(operands):
-        return [jnp.matmul(a, b) for a, b in operands]
+    def once(total, _):
+        tied, total = jax.lax.optimization_barrier((operands, total))
+        results = jax.lax.optimization_barrier([jnp.matmul(a, b) for a, b in tied])
+        return total + sum(result[0, 0] for result in results), None
 
-    return run, operands
+    def run(start):
+        return jax.lax.scan(once, start, None, loop)[0]
+
+    return jax.jit(run, compiler_options=compiler_options())

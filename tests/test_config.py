@@ -33,7 +33,7 @@ NAN, INF = float("nan"), float("inf")
         (
             Constraint,
             dict(limit=-1.0),
-            "limit of constraint 'cost' must be at least 0, g",
+            "limit of constraint 'cost' must be at least 0, got -1.0. It is the most",
         ),
         (Constraint, dict(limit=NAN), "must be at least 0, got nan"),
         (Constraint, dict(limit=INF), "must be at least 0, got inf"),
@@ -74,7 +74,7 @@ NAN, INF = float("nan"), float("inf")
         (
             AgentConfig,
             dict(num_cost_critics=0),
-            "num_cost_critics must be a whole number",
+            "num_cost_critics must be a whole number of at least 1, got .* 1 is a critic",
         ),
         (
             AgentConfig,
@@ -422,3 +422,20 @@ def test_the_demo_says_where_it_departs_from_the_paper():
     assert math.isclose(demo.agent.multiplier.learning_rate, 4e-3)
     assert not demo.agent.bootstrap_on_truncation
     assert demo.agent.exploration.shift_radius == 1.0
+
+
+def test_a_scalar_critic_refuses_a_measure_that_it_cannot_learn():
+    with pytest.raises(
+        ValueError, match="learns the mean of a cost alone, got risk 'wa"
+    ):
+        Config(
+            agent=AgentConfig(risk_form="scalar"),
+            constraints=(Constraint(risk="wang", risk_parameter=0.5),),
+        )
+
+
+def test_the_nearest_name_is_found_whatever_its_case():
+    with pytest.raises(ValueError, match="Did you mean 'wcsac'"):
+        presets.preset("WCSAC", "orac/GuardedMaze-v0")
+    with pytest.raises(ValueError, match="Did you mean 'dual'"):
+        AgentConfig(risk_form="DUAL")

@@ -17,8 +17,10 @@ import numpy as np
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that nobody knows, with the nearest one that somebody does."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, 1, 0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    # Case is no difference to a person: the classes are ORAC and WCSAC, the names orac...
+    lowered = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(str(name).lower(), lowered, 1, 0.4)
+    hint = f" Did you mean {lowered[near[0]]!r}?" if near else ""
     return ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}.{hint}")
 
 
@@ -28,18 +30,24 @@ def check_choice(what: str, value: str, known: Iterable[str]) -> None:
         raise unknown_name(what, value, known)
 
 
+def is_number(value: Any) -> bool:
+    """Whether this is a finite number; True and False are none."""
+    return (
+        isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    )
+
+
 def check_range(
     what: str,
     value: float,
     low: float = -math.inf,
     high: float = math.inf,
     open_low: bool = False,
+    advice: str = "",
 ) -> None:
     """Refuse a number that is not finite or lies outside [low, high] or (low, high]."""
     good = (
-        isinstance(value, Real)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
+        is_number(value)
         and (low < value if open_low else low <= value)
         and value <= high
     )
@@ -51,7 +59,7 @@ def check_range(
         text = f"{'above' if open_low else 'at least'} {low:g}"
     else:
         text = "a finite number"
-    raise ValueError(f"{what} must be {text}, got {value!r}.")
+    raise ValueError(f"{what} must be {text}, got {value!r}.{advice and ' ' + advice}")
 
 
 def check_flags(what: str, config: Any, *names: str) -> None:
@@ -62,12 +70,20 @@ def check_flags(what: str, config: Any, *names: str) -> None:
             raise ValueError(f"{what}.{name} must be true or false, got {value!r}.")
 
 
-def check_count(what: str, value: int, low: int = 1) -> None:
+def check_count(what: str, value: int, low: int = 1, advice: str = "") -> None:
     """Refuse anything but a whole number of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(
             f"{what} must be a whole number of at least {low}, got {value!r}."
+            f"{advice and ' ' + advice}"
         )
+
+
+def check_seed(what: str, value: int) -> None:
+    """Refuse a seed of more than 32 bits: JAX keeps no more, and two would be one."""
+    check_count(what, value, 0)
+    if value >= 2**32:
+        raise ValueError(f"{what} must be below 2**32, got {value}.")
 
 
 def frozen_value(value: Any) -> Any:

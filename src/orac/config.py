@@ -15,6 +15,7 @@ from orac.checks import (
     check_count,
     check_flags,
     check_range,
+    check_seed,
     check_tuple,
     freeze,
 )
@@ -54,7 +55,12 @@ class Constraint:
     def __post_init__(self):
         freeze(self)
         check_cost_name(self.name)
-        check_range(f"limit of constraint {self.name!r}", self.limit, 0)
+        check_range(
+            f"limit of constraint {self.name!r}",
+            self.limit,
+            0,
+            advice="It is the most that an episode may cost; costs are at least 0.",
+        )
         _ = self.measure
         RiskMeasure("cvar", self.tail)
         if self.risk in ("cvar", "mean") and self.risk_parameter is not None:
@@ -263,13 +269,13 @@ class AgentConfig:
             )
         for size in self.hidden_sizes:
             check_count("agent.hidden_sizes", size)
-        for what in (
-            "embedding_size",
-            "num_quantiles",
-            "num_policy_quantiles",
-            "num_cost_critics",
-        ):
+        for what in ("embedding_size", "num_quantiles", "num_policy_quantiles"):
             check_count(f"agent.{what}", getattr(self, what))
+        check_count(
+            "agent.num_cost_critics",
+            self.num_cost_critics,
+            advice="1 is a critic without an ensemble; the paper has 2 or 5.",
+        )
 
 
 @dataclass(frozen=True)
@@ -382,13 +388,21 @@ class Config:
 
     def __post_init__(self):
         freeze(self)
-        check_count("seed", self.seed, 0)
+        check_seed("seed", self.seed)
         check_tuple("constraints", self.constraints, "constraints")
         names = [constraint.name for constraint in self.constraints]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"constraints must have names of their own, got {names}. Rename one."
             )
-        if self.agent.risk_form == "dual":
-            for constraint in self.constraints:
+        for constraint in self.constraints:
+            if self.agent.risk_form == "dual":
                 risk.dual_tail(constraint.measure)
+            if self.agent.risk_form == "scalar" and constraint.risk not in (
+                "cvar",
+                "mean",
+            ):
+                raise ValueError(
+                    "the scalar form learns the mean of a cost alone, got risk "
+                    f"{constraint.risk!r}. Use risk_form='implicit'."
+                )

@@ -11,17 +11,17 @@ critics, agents or environments; critics and evaluations of episodes use the sam
 functions. Costs are bad when high, so the tail is the upper one.
 """
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Shaped
+
+from orac.checks import check_choice, is_number
 
 Levels = Float[Array, "*shape"]
 LevelMap = Callable[[Levels, float], Levels]
@@ -44,8 +44,11 @@ def _cpw(levels: Levels, power: float) -> Levels:
 
 
 def _inverse_cpw(levels: Levels, power: float) -> Levels:
-    # Numerics: no closed form; D is increasing, so a fine table inverts it.
-    grid = jnp.linspace(0.0, 1.0, 4097)
+    # Numerics: no closed form; D is increasing, so a table inverts it. D rises like a
+    # power at both ends, and the table is as dense there.
+    steps = jnp.linspace(0.0, 1.0, 4097)
+    half = (2 * jnp.minimum(steps, 1 - steps)) ** (1 / power) / 2
+    grid = jnp.where(steps < 0.5, half, 1 - half)
     return jnp.interp(levels, _cpw(grid, power), grid)
 
 
@@ -98,17 +101,9 @@ class RiskMeasure:
     parameter: float = 1.0
 
     def __post_init__(self):
-        if str(self.name) not in DISTORTIONS:
-            name = str(self.name).lower()
-            near = difflib.get_close_matches(name, DISTORTIONS, 1, 0.4)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"risk measure must be one of {', '.join(DISTORTIONS)}, "
-                f"got {self.name!r}.{hint}"
-            )
+        check_choice("risk measure", str(self.name), DISTORTIONS)
         family = DISTORTIONS[self.name]
-        number = isinstance(self.parameter, Real) and math.isfinite(self.parameter)
-        if not number or not family.valid(self.parameter):
+        if not is_number(self.parameter) or not family.valid(self.parameter):
             word = "tail" if self.name == "cvar" else "parameter"
             raise ValueError(
                 f"{word} of risk measure {self.name!r} must be {family.expects}; "
@@ -238,7 +233,7 @@ def dual_risk(
     return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
 
 
-def optimal_pivot(samples: Shaped[Array, "*sample"], tail: float) -> Float[Array, ""]:
+def optimal_pivot(samples: Shaped[Array, " sample"], tail: float) -> Float[Array, ""]:
     """The pivot at which the dual form attains its infimum: the value at risk. Eq. (31)."""
     cvar(tail)
     require_samples(samples)
@@ -274,15 +269,14 @@ def cost_value_limit(cost_limit: float, discount: float, episode_length: int) ->
     limit * (1 - g^T) / (1 - g) / T: the discounted sum that an episode of T steps would
     have if it paid its limit evenly. It is the c-bar of (19) and the c of (7).
     """
-    if not math.isfinite(cost_limit) or cost_limit < 0:
+    if not is_number(cost_limit) or cost_limit < 0:
         raise ValueError(
-            f"cost_limit must be a finite number of at least 0, got {cost_limit}. "
+            f"cost_limit must be a finite number of at least 0, got {cost_limit!r}. "
             "It is the most that one episode may cost, undiscounted."
         )
     if not 0 < discount <= 1:
         raise ValueError(f"cost discount must be in (0, 1], got {discount}.")
-    is_number = isinstance(episode_length, Real) and math.isfinite(episode_length)
-    if not is_number or episode_length < 1:
+    if not is_number(episode_length) or episode_length < 1:
         raise ValueError(
             f"episode_length must be a number of at least 1, got {episode_length!r}. "
             "Give the environment's time limit in steps."
