@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from orac.config import EnvConfig
+
 
 def record(
     agent: Any, path: str | Path, seed: int = 0, frames_per_second: int = 20
@@ -42,21 +44,56 @@ def play(agent: Any, seed: int) -> list[np.ndarray]:
     """The frames of one episode."""
     import gymnasium
 
-    config = agent.config
-    env = gymnasium.make(
-        config.env.id, render_mode="rgb_array", **dict(config.env.params)
-    )
+    env = _make(agent.config.env)
     observation, _ = env.reset(seed=seed)
-    frames, over = [np.asarray(env.render())], False
+    frames, over = [_frame(env)], False
     while not over:
         flat = gymnasium.spaces.flatten(env.observation_space, observation)
         action, _ = agent.predict(flat)
         shaped = np.reshape(action, env.action_space.shape or ())
         observation, _, terminated, truncated, _ = env.step(shaped)
-        frames.append(np.asarray(env.render()))
+        frames.append(_frame(env))
         over = terminated or truncated
     env.close()
     return frames
+
+
+def _make(config: EnvConfig) -> Any:
+    """The environment of a run, with pictures."""
+    import gymnasium
+
+    try:
+        with warnings.catch_warnings():
+            # Of a mode that is not declared; if it draws none, that is said in full.
+            warnings.filterwarnings("ignore", message=r".*initialised with render_mode")
+            return gymnasium.make(
+                config.id,
+                render_mode="rgb_array",
+                disable_env_checker=True,
+                **dict(config.params),
+            )
+    except TypeError as error:
+        # It was made before, with the same words but this one.
+        raise _no_film(config.id) from error
+    except gymnasium.error.Error as error:
+        raise ValueError(f"{config.id} cannot be filmed: {error}") from error
+
+
+def _frame(env: Any) -> np.ndarray:
+    try:
+        frame = np.asarray(env.render())
+    except NotImplementedError as error:
+        raise _no_film(env.spec.id) from error
+    if frame.ndim != 3:
+        raise _no_film(env.spec.id)
+    return frame
+
+
+def _no_film(name: str) -> ValueError:
+    return ValueError(
+        f"{name} cannot be filmed: let it take render_mode='rgb_array', name that in "
+        "metadata['render_modes'], and return an image of (height, width, 3) from render()."
+    )
 
 
 def write(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
