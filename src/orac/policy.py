@@ -22,7 +22,7 @@ class Policy:
         `noise`, standard normal and shaped like the action, samples the policy instead.
         """
         arrays = self.arrays
-        rows = np.atleast_2d(np.asarray(observation, np.float32))
+        rows = np.atleast_2d(self._checked(observation))
         if "observation_mean" in arrays:
             scaled = (rows - arrays["observation_mean"]) * arrays["observation_scale"]
             rows = np.clip(scaled, -10, 10)
@@ -42,6 +42,24 @@ class Policy:
         action = low + (np.tanh(mean) + 1) / 2 * (high - low)
         return action[0] if np.ndim(observation) == 1 else action
 
+    def _checked(self, observation):
+        size = len(self.arrays["layer0/weight"]) - len(self.arrays.get("pivot", ()))
+        try:
+            rows = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"observation must be {size} numbers, or rows of them, got a "
+                f"{type(observation).__name__}. Flatten it first, as "
+                "gymnasium.spaces.flatten does with a Dict or a Tuple."
+            ) from error
+        if rows.ndim not in (1, 2) or rows.shape[-1] != size:
+            raise ValueError(
+                f"observation must have shape ({size},) or (batch, {size}), got {rows.shape}."
+            )
+        if not np.isfinite(rows).all():
+            raise ValueError("observation must be finite: no action follows from NaN.")
+        return rows
+
     def _layer(self, i, rows):
         arrays = self.arrays
         rows = rows @ arrays[f"layer{i}/weight"] + arrays[f"layer{i}/bias"]
@@ -55,5 +73,12 @@ class Policy:
 
 def load(path):
     """Read a policy that `Agent.export` wrote; nothing in the file is executed."""
-    with np.load(path, allow_pickle=False) as file:
-        return Policy({name: file[name] for name in file.files})
+    with open(path, "rb") as stream:
+        try:
+            with np.load(stream, allow_pickle=False) as file:
+                return Policy({name: file[name] for name in file.files})
+        except Exception as error:  # NumPy's readers have no error in common.
+            raise ValueError(
+                f"{path} must be a policy written by Agent.export, but it is another file "
+                "or not whole. (A file of Agent.save is read by orac.load.)"
+            ) from error
