@@ -1,12 +1,18 @@
 """Three lines of Python, for every kind of environment."""
 
+import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import gymnasium
 import jax
 import numpy as np
 import pytest
+from gymnasium.wrappers import TimeLimit
 
 import orac
 from orac.envs.guarded_maze import GuardedMaze
@@ -47,7 +53,7 @@ def test_a_gymnasium_id_with_a_cost_function_learns(pendulum):
     assert pendulum.num_timesteps == 400
     # One gradient step in four from the hundredth step on.
     assert int(pendulum.runner.state.agent.gradient_steps) == 76
-    result = pendulum.evaluate(episodes=4, tails=(0.5,))
+    result = pendulum.evaluate(episodes=4, tails=0.5)
     assert len(result.episodes) == 4 and (result.episodes.length == 200).all()
     assert 0 <= result["cost/mean"] <= result["cost/cvar_0.5"] <= result["cost/worst"]
 
@@ -62,8 +68,62 @@ def test_predict_gives_actions_in_the_environments_box(pendulum):
         for i in (1, 2)
     ]
     assert drawn[0] != drawn[1]
-    with pytest.raises(ValueError, match=r"shape \(3,\) or \(batch, 3\), got \(4,\)"):
-        pendulum.predict(np.zeros(4))
+
+
+BAD_OBSERVATIONS = [
+    (np.zeros(4), "must have shape (3,) or (batch, 3), got (4,)"),
+    (np.zeros((2, 2, 3)), "must have shape (3,) or (batch, 3), got (2, 2, 3)"),
+    (1.0, "must have shape (3,) or (batch, 3), got ()"),
+    ("left", "must be 3 numbers, or rows of them, got "),
+    ([0.0, np.nan, 0.0], "must be finite"),
+    ([[0.0] * 3, [0.0, 0.0, -np.inf]], "must be finite"),
+]
+
+
+@pytest.mark.parametrize(("observation", "says"), BAD_OBSERVATIONS)
+def test_an_observation_that_cannot_be_acted_on_is_refused(
+    pendulum, observation, says, tmp_path
+):
+    pendulum.export(tmp_path / "policy.npz")
+    for act in (pendulum.predict, orac.policy.load(tmp_path / "policy.npz")):
+        with pytest.raises(ValueError, match=re.escape(f"observation {says}")):
+            act(observation)
+
+
+def test_the_number_that_is_not_finite_is_pointed_at(pendulum):
+    with pytest.raises(
+        ValueError, match=re.escape("got -inf at index [1, 2]. No action")
+    ):
+        pendulum.predict([[0.0] * 3, [0.0, 0.0, -np.inf]])
+
+
+def test_a_nested_observation_of_an_exported_policy_is_to_be_flattened(
+    pendulum, tmp_path
+):
+    pendulum.export(tmp_path / "policy.npz")
+    policy = orac.policy.load(tmp_path / "policy.npz")
+    with pytest.raises(
+        ValueError, match=r"got a dict\. Flatten it first, as gymnasium"
+    ):
+        policy({"angle": [0.0, 1.0], "speed": [0.0]})
+
+
+def test_another_file_is_no_exported_policy(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.zip")
+    pendulum.export(tmp_path / "whole.npz")
+    (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:500])
+    (tmp_path / "my_env.py").write_text("import gymnasium\n")
+    (tmp_path / "empty").touch()
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    for name in ("agent.zip", "half.npz", "my_env.py", "empty", "array.npy"):
+        with pytest.raises(ValueError) as caught:
+            orac.policy.load(tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path / name} must be a policy written by Agent.export, but it is another "
+            "file or not whole. (A file of Agent.save is read by orac.load.)"
+        )
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        orac.policy.load(tmp_path / "nowhere.npz")
 
 
 def test_a_saved_agent_comes_back_the_same(pendulum, tmp_path):
@@ -95,7 +155,12 @@ def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
 
 def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     env = gymnasium.make("Pendulum-v1")
-    agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
+    with pytest.warns(orac.api.AssumedLimit) as told:
+        agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
+    assert [str(warning.message) for warning in told] == [
+        "no cost_limit was given for Pendulum-v1, so the mean of its cost is held below 25 "
+        "an episode. Pass cost_limit= and tail=."
+    ]
     agent.learn(300, progress_bar=False)
     assert agent.num_timesteps == 300
     result = agent.evaluate(2)
@@ -143,6 +208,34 @@ def test_several_constraints_have_names_limits_and_tails_of_their_own():
     assert agent.runner.state.agent.multiplier.value.shape == (2,)
 
 
+class TwoCosts(gymnasium.Wrapper):
+    """Pendulum that reports two costs as one flat array."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("Pendulum-v1"))
+
+    def step(self, action):
+        observation, reward, *ends, _ = super().step(action)
+        costs = np.array([float(abs(observation[2]) > 4.0), 3.0])
+        return observation, reward, *ends, {"cost": costs}
+
+
+def test_several_costs_come_in_one_array_and_a_saved_agent_finds_them_again(tmp_path):
+    constraints = [orac.Constraint("speed", 5, 0.5), orac.Constraint("place", 2, 0.1)]
+    agent = orac.WCSAC(TwoCosts, constraints=constraints, settings=TINY)
+    assert agent.evaluate(1)["cost/place/mean"] == 600.0
+    agent.save(tmp_path / "agent.orac")
+    again = orac.load(tmp_path / "agent.orac", env=TwoCosts)
+    assert again.spec.cost_names == ("speed", "place")
+    with pytest.raises(ValueError) as caught:
+        orac.load(tmp_path / "agent.orac")
+    assert str(caught.value) == (
+        "the environment of this run is called 'TwoCosts', which Gymnasium does not know "
+        "here. Give it again as env= (the class, factory or object that it was trained in), "
+        "or import what registers it (in the shell --env-id module:Name-v0)."
+    )
+
+
 class Split(gymnasium.ObservationWrapper):
     """Pendulum that tells angle and speed apart."""
 
@@ -163,6 +256,21 @@ class Split(gymnasium.ObservationWrapper):
         return {"speed": speed, "angle": angle}
 
 
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        (lambda: Split(dict), "Split"),
+        (partial(Split, dict), "Split"),
+        (lambda: gymnasium.make("Pendulum-v1"), "Pendulum-v1"),
+        (lambda: TimeLimit(Split(dict), 9), "Split"),
+    ],
+)
+def test_a_factory_without_a_name_has_that_of_what_it_makes(env, name):
+    agent = orac.SAC(env, cost_fn=lambda *_: 0.0, settings=TINY)
+    assert agent.config.env.id == name
+    assert agent.runner.config is agent.config
+
+
 @pytest.mark.parametrize("kind", [dict, tuple])
 def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
     agent = orac.SAC(lambda: Split(kind), cost_fn=lambda *_: 0.0, settings=TINY)
@@ -171,16 +279,30 @@ def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
     np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(flat)[0])
 
 
-def test_a_run_that_will_not_learn_is_warned_about(pendulum):
-    # It was there already: nothing is run, and learning starts at the hundredth step.
+def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
+    late = replace(pendulum.config.training, learning_starts=500)
+    monkeypatch.setattr(pendulum, "config", replace(pendulum.config, training=late))
+    monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
+    monkeypatch.setattr(pendulum, "_train", lambda *_: None)
     with pytest.warns(orac.api.NothingLearned) as told:
-        pendulum.learn(100, progress_bar=False)
+        pendulum.learn(500, progress_bar=False)
     (warning,) = told
     assert str(warning.message) == (
-        "learning starts at step 100 and the run ends at 100: it only acts at random. "
+        "learning starts at step 500 and the run ends at 500: it only acts at random. "
         "Set training.learning_starts lower, or train longer."
     )
-    pendulum.learn(101, progress_bar=False)
+
+
+@pytest.mark.parametrize("total", [100, 400])
+def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total):
+    before = pendulum.config
+    with pytest.raises(ValueError) as caught:
+        pendulum.learn(total, progress_bar=False)
+    assert str(caught.value) == (
+        "total_timesteps is the grand total of all calls of learn and must be above the 400 "
+        f"steps taken so far, got {total}. For {total} more, pass {400 + total}."
+    )
+    assert pendulum.config is before
 
 
 def test_learning_can_go_on(pendulum):
@@ -209,9 +331,59 @@ def test_learning_can_go_on(pendulum):
             "Give one constraint per cost",
         ),
         ({"env": GuardedMaze(), "settings": {"agent.kapa": 1}}, "Did you mean 'kappa'"),
+        ({"env": GuardedMaze(), "cost_limt": 3}, "Did you mean 'cost_limit'"),
+        ({"env": "Pendulum-v1", "cost_key": "speed"}, "Did you mean 'cost_keys'"),
+        ({"env": GuardedMaze(), "seed": 2**70}, r"seed must be below 2\*\*32, got 118"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_a_sentence(options, fragment):
     env = options.pop("env")
     with pytest.raises(ValueError, match=fragment):
         orac.WCSAC(env, **options)
+
+
+WORDS_OF_ANOTHER_KIND = {
+    "orac.ORAC(MAZE, constraints=orac.Constraint('cost'))": "constraints must be a list of "
+    "them, got Constraint(name='cost', limit=25.0",
+    "orac.ORAC(MAZE, constraints=[{'name': 'cost'}])": "constraints must each be an "
+    "orac.Constraint, got {'name': 'cost'}. Write constraints=[orac.Constraint(",
+    "orac.ORAC(MAZE, tail='x')": "tail must be in (0, 1], got 'x'.",
+    "orac.ORAC(MAZE, cost_limit='x')": "cost_limit must be at least 0, got 'x'.",
+    "AGENT.learn(20, callback=3)": "callback must be a function of one event, got 3.",
+    "orac.resume('nowhere', callback=3)": "callback must be a function of one event, got 3.",
+    "AGENT.evaluate(tails='x')": "tail of risk measure 'cvar' must be a tail in (0, 1]",
+    "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
+    "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be below 2**32",
+    "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be below 2**32",
+    "AGENT.predict({'a': 1.0})": "observation must be 2 numbers, or rows of them, got a dict",
+}
+
+
+@pytest.fixture(scope="module")
+def told_without_types():
+    """What a user is told, whose types nobody checks as they are checked in these tests."""
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import orac, probes
+MAZE = "orac/GuardedMaze-v0"
+SMALL = {{"agent.hidden_sizes": [8]}}
+AGENT = orac.SACLagrangian(probes.FixedReward(), cost_limit=1, settings=SMALL)
+told = {{}}
+for words in {list(WORDS_OF_ANOTHER_KIND)!r}:
+    try:
+        told[words] = repr(eval(words))
+    except Exception as error:
+        told[words] = f"{{type(error).__name__}}: {{error}}"
+print(json.dumps(told))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("words", WORDS_OF_ANOTHER_KIND)
+def test_a_word_of_another_kind_gets_a_sentence(told_without_types, words):
+    assert told_without_types[words].startswith(
+        f"ValueError: {WORDS_OF_ANOTHER_KIND[words]}"
+    )

@@ -25,7 +25,7 @@ ROOMS = """
     runs kept compilation
     training saving policy
     betting statistics certificates aggregates reading results measures summaries ranking
-    wiring
+    wiring options
     api
     loading
     plots playing pictures video report compare

@@ -21,10 +21,20 @@ import numpy as np
 from orac import config_text, presets, saving
 from orac.agents import mean_action, sampled_action
 from orac.certificates import Certificate, certify_cvar
+from orac.checks import check_seed
 from orac.config import Config, Constraint
 from orac.envs.hosting.costs import CostFn
 from orac.envs.protocol import EnvSpec, to_box
 from orac.evaluation import Episodes, risk_of_episodes, summarise
+from orac.options import (
+    assumed_limit,
+    check_callback,
+    check_words,
+    checked_tails,
+    constraints_of,
+    observation_rows,
+)
+from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
@@ -33,7 +43,7 @@ from orac.training.records import NoRecords, Records, RunRecords
 from orac.training.runners import HostRunner
 from orac.training.state import problem_of
 from orac.valuation import Problem
-from orac.wiring import make_runner, name_of, with_cost_fn
+from orac.wiring import is_id, make_runner, name_of, with_cost_fn
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,10 @@ class Evaluation:
 
 class NothingLearned(UserWarning):
     """The warning that a run will end before its learning starts."""
+
+
+class AssumedLimit(UserWarning):
+    """The warning that nobody chose the limit of a cost."""
 
 
 def nothing_learned(config: Config) -> str:
@@ -80,6 +94,8 @@ class Agent:
         presets.check_algorithm(config)
         self.config, cost_function = with_cost_fn(config, cost_fn)
         self.runner = make_runner(env, self.config, cost_function, host_options)
+        # It knows what a factory without a name makes.
+        self.config = self.runner.config
         self.run_path: Path | None = None
         self._counters = Counters()
 
@@ -113,12 +129,13 @@ class Agent:
     ) -> "Agent":
         """Train until `total_timesteps` environment steps were taken in all.
 
+        The steps of earlier calls count: `learn(1000)`, then `learn(3000)`, takes 3000.
         With `out` everything is kept in a run directory below it, and `orac.resume` goes
         on from there after any stop. A callback gets an `Event` at each log row and each
         evaluation; the run stops when it returns False.
         """
-        if total_timesteps is not None:
-            self._set_total(total_timesteps)
+        check_callback(callback)
+        self._set_total(total_timesteps)
         sentence = nothing_learned(self.config)
         if sentence:
             warnings.warn(sentence, NothingLearned, stacklevel=2)
@@ -144,10 +161,20 @@ class Agent:
         self._train(records, callback, progress_bar)
         return self
 
-    def _set_total(self, total_timesteps: int) -> None:
-        training = replace(self.config.training, total_steps=total_timesteps)
-        self.config = replace(self.config, training=training)
-        self.runner.configure(self.config)
+    def _set_total(self, total_timesteps: int | None) -> None:
+        training, taken = self.config.training, self.num_timesteps
+        if total_timesteps is not None:
+            training = replace(training, total_steps=total_timesteps)
+        total = training.total_steps
+        if total <= taken:
+            raise ValueError(
+                "total_timesteps is the grand total of all calls of learn and must be above "
+                f"the {taken:,} steps taken so far, got {total:,}. For {total:,} more, pass "
+                f"{taken + total:,}."
+            )
+        if training != self.config.training:
+            self.config = replace(self.config, training=training)
+            self.runner.configure(self.config)
 
     def _train(
         self, records: Records, callback: Callback | None, progress_bar: bool
@@ -163,8 +190,22 @@ class Agent:
                     agent=self,
                     progress=bar,
                 )
+        except Exception as error:
+            if self.run_path is not None:
+                error.add_note(self._way_back(self.run_path))
+            raise
         finally:
             records.close()
+
+    def _way_back(self, path: Path) -> str:
+        """How to go on after an error: from a checkpoint, since logs end at those too."""
+        env, steps = self.config.env, Checkpoints(path / "checkpoints").steps()
+        saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
+        if not is_id(env.id):
+            return f"{saved} Go on with: orac.resume({str(path)!r}, env=...)"
+        words = f" --env-id {env.id}" if ":" in env.id else ""
+        words += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
+        return f"{saved} Go on with: orac resume {path}{words}"
 
     def predict(
         self,
@@ -181,19 +222,16 @@ class Agent:
         """
         if isinstance(self.runner, HostRunner) and is_nested(observation):
             observation = self.runner.env.flatten(observation)
-        rows = np.asarray(observation, np.float32)
         size = self.spec.observation_size
-        if rows.shape not in ((size,), (len(rows) if rows.ndim else 0, size)):
-            raise ValueError(
-                f"observation must have shape ({size},) or (batch, {size}), got "
-                f"{rows.shape}. Flatten it as the environment's space says."
-            )
+        rows = observation_rows(observation, size)
         batch = jnp.asarray(rows.reshape(-1, size))
         agent = self.runner.state.agent
         if deterministic:
             action = mean_action(agent, batch, self.config.agent)
         else:
-            key = jax.random.key(np.random.randint(2**31) if seed is None else seed)
+            seed = np.random.randint(2**31) if seed is None else seed
+            check_seed("seed", seed)
+            key = jax.random.key(seed)
             action = sampled_action(key, agent, batch, self.config.agent)
         action = np.asarray(to_box(self.spec, action))
         return (action[0] if rows.ndim == 1 else action), state
@@ -202,7 +240,7 @@ class Agent:
         self,
         episodes: int = 100,
         deterministic: bool = True,
-        tails: Sequence[float] = (),
+        tails: float | Sequence[float] = (),
         seed: int | None = None,
     ) -> Evaluation:
         """Whole episodes of the present policy, and what they say about its risk.
@@ -210,6 +248,7 @@ class Agent:
         Without a seed the same call plays the same episodes again. A seed chooses others;
         the same seed stands for the same starts, whatever the policy.
         """
+        tails = checked_tails(tails)
         rolled = self.runner.evaluate(episodes, deterministic, seed)
         summary = summarise(
             rolled, self.config.constraints, self.spec.cost_names, tails
@@ -303,6 +342,7 @@ def make_agent(
     `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
     go to `envs.host.make_host` (`cost_bound`, `cost_keys`, `metric_names`, ...).
     """
+    check_words(host_options, make_agent)
     name = env if isinstance(env, str) else name_of(env)
     chosen = replace(config or presets.preset(algo, name), seed=seed)
     if env_params:
@@ -314,37 +354,20 @@ def make_agent(
         chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
     chosen = replace(
         chosen,
-        constraints=_constraints(chosen, constraints, cost_limit, tail),
+        constraints=constraints_of(chosen, constraints, cost_limit, tail),
     )
     if settings:
         data = config_text.to_dict(chosen)
         for dotted, value in settings.items():
             config_text.assign(data, dotted, value)
         chosen = config_text.from_dict(data)
-    return Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
-
-
-def _constraints(
-    config: Config,
-    constraints: Sequence[Constraint] | None,
-    cost_limit: float | None,
-    tail: float | None,
-) -> tuple[Constraint, ...]:
-    if constraints is not None:
-        if cost_limit is not None or tail is not None:
-            raise ValueError(
-                "give either constraints or cost_limit and tail, got both. "
-                "A constraint has its own limit and tail."
-            )
-        return tuple(constraints)
-    if not config.constraints:
-        return ()
-    first = config.constraints[0]
-    if cost_limit is not None:
-        first = replace(first, limit=float(cost_limit))
-    if tail is not None:
-        first = replace(first, tail=float(tail))
-    return (first, *config.constraints[1:])
+    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
+    by_setting = any(word.startswith("constraints") for word in settings or ())
+    if not (cost_limit is not None or constraints or config or by_setting):
+        sentence = assumed_limit(agent.config)
+        if sentence:
+            warnings.warn(sentence, AssumedLimit, stacklevel=3)
+    return agent
 
 
 def ORAC(env: Any, **options: Any) -> Agent:

@@ -6,6 +6,7 @@ from typing import Any
 
 from orac import config_text, saving
 from orac.api import Agent
+from orac.options import check_callback
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
 from orac.training.loop import Callback
@@ -60,6 +61,7 @@ def resume(
 
     As for `load`, `env` and `cost_fn` are given again where their code is the user's own.
     """
+    check_callback(callback)
     run = RunDirectory.open(run_dir)
     try:
         config = config_text.from_dict(run.config())

@@ -193,6 +193,11 @@ def with_seed(config: Config, seed: int) -> Config:
     return replace(config, seed=seed)
 
 
+def has_settings(env_id: str) -> bool:
+    """Whether the paper has settings for this world, a limit among them."""
+    return env_id in WORLDS or "Safety" in env_id
+
+
 def preset(algo: str, env_id: str) -> Config:
     """The paper's settings of `algo` for one of its worlds, or general ones."""
     if env_id in WORLDS:

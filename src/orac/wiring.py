@@ -8,7 +8,10 @@ loads it says so again.
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import gymnasium
 
 from orac import envs
 from orac.config import Config
@@ -18,6 +21,9 @@ from orac.envs.hosting.costs import CostFn
 from orac.envs.hosting.named import import_cost_fn, name_of_cost_fn
 from orac.envs.protocol import EnvSpec
 from orac.training.runners import DeviceRunner, HostRunner, Runner
+
+UNNAMED = (lambda: None).__name__
+"""What Python calls every factory that has no name of its own."""
 
 
 def with_cost_fn(
@@ -79,6 +85,8 @@ def make_host_runner(
         **host_options,
     }
     host = make_host(env, config.training.num_envs, **options)
+    if config.env.id == UNNAMED:
+        config = replace(config, env=replace(config.env, id=host.kind))
     check_environment(host, seed=config.seed)
     # An object cannot be made twice: it serves for both, and is reset in between.
     shared = not (isinstance(env, str) or callable(env))
@@ -88,11 +96,18 @@ def make_host_runner(
 
 def name_of(env: Any) -> str:
     """A name for the run directory of an environment that is no id."""
+    if isinstance(env, partial):
+        return name_of(env.func)
     spec = getattr(env, "spec", None)
     for attribute in ("id", "name"):
         if isinstance(getattr(spec, attribute, None), str):
             return getattr(spec, attribute)
     return getattr(env, "__name__", type(env).__name__)
+
+
+def is_id(env_id: str) -> bool:
+    """Whether an environment can be had by this name, and is not only called so."""
+    return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
 
 
 def env_of(config: Config, env: Any) -> Any:
@@ -104,5 +119,12 @@ def env_of(config: Config, env: Any) -> Any:
             f"the environment of this run is {env_id!r}, whose module a file only names "
             f"and which is not imported unasked. Say so with --env-id {env_id} (in Python "
             f"env={env_id!r})."
+        )
+    if env is None and not is_id(env_id):
+        raise ValueError(
+            f"the environment of this run is called {env_id!r}, which Gymnasium does not "
+            "know here. Give it again as env= (the class, factory or object that it was "
+            "trained in), or import what registers it (in the shell --env-id "
+            "module:Name-v0)."
         )
     return env_id if env is None else env

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from functools import partial
 
 import gymnasium
@@ -155,6 +156,50 @@ def test_a_cost_that_fails_at_step_10_000_leaves_a_run_to_go_on_with(
     assert resume(agent.run_path) == []
     last = (agent.run_path / "metrics.csv").read_text().splitlines()[-1]
     assert last.startswith("10500,")
+
+
+class Breaks(Walk):
+    """An environment with a mistake of the user's own."""
+
+    def step(self, action):
+        if self.count + 1 >= self.good:
+            raise KeyError("wind")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("good", "saved"), [(200, "Saved up to step 160."), (60, "Nothing is saved yet.")]
+)
+def test_an_error_of_the_environments_own_ends_with_the_way_back(
+    tmp_path, whole, good, saved
+):
+    agent = make(partial(Breaks, good=good))
+    with pytest.raises(KeyError, match="wind") as caught:
+        learn(agent, 400, tmp_path)
+    path = agent.run_path
+    (note,) = caught.value.__notes__
+    assert note == f"{saved} Go on with: orac.resume({str(path)!r}, env=...)"
+    resume(path)
+    assert contents(path) == whole
+
+
+@pytest.mark.parametrize(
+    ("env_id", "cost_fn", "words"),
+    [
+        ("Pendulum-v1", None, ""),
+        ("Pendulum-v1", "costs:fast", " --cost-fn costs:fast"),
+        ("my_env:Walk-v0", None, " --env-id my_env:Walk-v0"),
+    ],
+)
+def test_the_way_back_names_what_no_file_makes_us_import(
+    tmp_path, env_id, cost_fn, words
+):
+    agent = make()
+    env = replace(agent.config.env, id=env_id, cost_fn=cost_fn)
+    agent.config = replace(agent.config, env=env)
+    assert agent._way_back(tmp_path) == (
+        f"Nothing is saved yet. Go on with: orac resume {tmp_path}{words}"
+    )
 
 
 def test_an_interrupt_that_nobody_caught_leaves_a_run_to_go_on_with(tmp_path, whole):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from orac import agents, evaluation
-from orac.checks import check_count
+from orac.checks import check_seed
 from orac.config import AgentConfig, Config
 from orac.envs.host import HostEnv
 from orac.envs.protocol import Environment, EnvSpec, to_box
@@ -82,7 +82,7 @@ def evaluation_key(
     """The run's own key after so many rounds; a seed means the same for every run."""
     if seed is None:
         return jax.random.fold_in(own, rounds)
-    check_count("the seed of an evaluation", seed, 0)
+    check_seed("the seed of an evaluation", seed)
     return jax.random.fold_in(jax.random.key(seed), FRESH)
 
 

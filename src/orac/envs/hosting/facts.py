@@ -20,6 +20,8 @@ class Facts(NamedTuple):
     """What is known before the first step; None or empty where nothing is said."""
 
     name: str
+    kind: str = ""
+    """The outermost class that is not Gymnasium's own, else the name."""
     episode_length: int | None = None
     cost_names: tuple[str, ...] | None = None
     cost_bounds: tuple[float, ...] | None = None
@@ -45,6 +47,7 @@ def read_facts(env: Any) -> Facts:
 
     return Facts(
         name=_name(env, layers),
+        kind=_kind(layers) or _name(env, layers),
         episode_length=_least(length for layer in layers for length in _lengths(layer)),
         cost_names=_first(_names(getattr(_, "cost_names", None)) for _ in layers),
         cost_bounds=bounds("cost_bound"),
@@ -76,6 +79,14 @@ def _name(env: Any, layers: list[Any]) -> str:
         if isinstance(registered, str):
             return registered
     return type(getattr(env, "unwrapped", env)).__name__
+
+
+def _kind(layers: list[Any]) -> str | None:
+    """A wrapper of the user's own around Pendulum is not Pendulum."""
+    for layer in layers:
+        if type(layer).__module__.partition(".")[0] != "gymnasium":
+            return type(layer).__name__
+    return None
 
 
 def _lengths(layer: Any) -> Iterator[int]:

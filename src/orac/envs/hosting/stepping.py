@@ -59,6 +59,8 @@ class HostEnv:
         self.steps = 0
         """Calls of `step` so far; error messages name it."""
         name = source.facts.name
+        self.kind = source.facts.kind
+        """What a factory made: a class of the user's own, else its registered name."""
         self._mode = autoreset_mode(self.vector, name)
         self._box = checked_action_space(self.vector.single_action_space, name)
         self._low, self._high = self._box.low.reshape(-1), self._box.high.reshape(-1)
