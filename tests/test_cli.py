@@ -327,3 +327,14 @@ def test_what_to_type_next_names_an_environment_of_ones_own(tmp_path, capsys):
     agent = SimpleNamespace(config=config, num_timesteps=10)
     finish(agent, tmp_path)
     assert "--env-id my_env:Walk-v0" in capsys.readouterr().out
+
+
+def test_an_error_that_knows_the_way_back_tells_it(capsys, monkeypatch):
+    def fail(options):
+        error = ValueError("the cost is nan.")
+        error.add_note("Saved up to step 120. Go on with: orac resume RUN")
+        raise error
+
+    monkeypatch.setattr("orac.cli.run_agents", fail)
+    assert main(["agents"]) == 1
+    assert "Go on with: orac resume RUN" in capsys.readouterr().err

@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ArithmeticError, ImportError, RunInUse) as error:
         if os.environ.get("ORAC_TRACEBACK"):
             raise
-        print(f"orac {options.command}: {error}", file=sys.stderr)
+        notes = getattr(error, "__notes__", ())
+        print("\n".join([f"orac {options.command}: {error}", *notes]), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
