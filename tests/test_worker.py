@@ -21,8 +21,8 @@ from orac.worker import stop_when_alone
 # As `main` does: it may be ignored from birth.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Thread(target=stop_when_alone, daemon=True).start()
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("stopped")

@@ -48,10 +48,10 @@ def test_a_run_says_what_it_ran_on(tmp_path):
     assert meta["platform"]
 
 
-def test_the_commit_is_that_of_the_repository_one_works_in(tmp_path, monkeypatch):
+def test_a_commit_is_that_of_the_repository_a_folder_is_in(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert machine.describe_machine()["commit"] is None
+    assert machine._commit(tmp_path) is None
 
     def git(*words):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -61,12 +61,12 @@ def test_the_commit_is_that_of_the_repository_one_works_in(tmp_path, monkeypatch
     (tmp_path / "a").write_text("1")
     git("add", "a")
     git("commit", "-m", "one")
-    clean = machine.describe_machine()["commit"]
+    clean = machine._commit(tmp_path)
     assert len(clean) == 40
     (tmp_path / "a").write_text("2")
-    assert machine.describe_machine()["commit"] == f"{clean}-dirty"
+    assert machine._commit(tmp_path) == f"{clean}-dirty"
     monkeypatch.setenv("PATH", "")
-    assert machine.describe_machine()["commit"] is None
+    assert machine._commit(tmp_path) is None
 
 
 def test_a_resume_elsewhere_is_told(tmp_path, monkeypatch):
