@@ -32,8 +32,8 @@ from orac.options import (
     check_words,
     checked_tails,
     constraints_of,
-    observation_rows,
 )
+from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import check_trackers

@@ -5,12 +5,10 @@ agent, no loop and no environment.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
-
-import numpy as np
 
 from orac import presets
 from orac.checks import check_range, unknown_name
@@ -101,27 +99,3 @@ def check_callback(callback: Any) -> None:
             f"callback must be a function of one event, got {callback!r}. It is called at "
             "each log row and stops the run by returning False."
         )
-
-
-def observation_rows(observation: Any, size: int) -> np.ndarray:
-    """One observation or a batch of them as finite float32, with the axes it came with."""
-    try:
-        rows = np.asarray(observation, np.float32)
-    except (TypeError, ValueError) as error:
-        kind = "a dict" if isinstance(observation, Mapping) else repr(observation)
-        raise ValueError(
-            f"observation must be {size} numbers, or rows of them, got {kind} ({error}). "
-            "Flatten it as the environment's space says."
-        ) from error
-    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
-        raise ValueError(
-            f"observation must have shape ({size},) or (batch, {size}), got "
-            f"{rows.shape}. Flatten it as the environment's space says."
-        )
-    if not np.isfinite(rows).all():
-        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        raise ValueError(
-            f"observation must be finite, got {rows[place]} at index {list(place)}. No "
-            "action follows from it."
-        )
-    return rows

@@ -22,7 +22,8 @@ class Policy:
         `noise`, standard normal and shaped like the action, samples the policy instead.
         """
         arrays = self.arrays
-        rows = np.atleast_2d(self._checked(observation))
+        size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
+        rows = np.atleast_2d(observation_rows(observation, size))
         if "observation_mean" in arrays:
             scaled = (rows - arrays["observation_mean"]) * arrays["observation_scale"]
             rows = np.clip(scaled, -10, 10)
@@ -42,24 +43,6 @@ class Policy:
         action = low + (np.tanh(mean) + 1) / 2 * (high - low)
         return action[0] if np.ndim(observation) == 1 else action
 
-    def _checked(self, observation):
-        size = len(self.arrays["layer0/weight"]) - len(self.arrays.get("pivot", ()))
-        try:
-            rows = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"observation must be {size} numbers, or rows of them, got a "
-                f"{type(observation).__name__}. Flatten it first, as "
-                "gymnasium.spaces.flatten does with a Dict or a Tuple."
-            ) from error
-        if rows.ndim not in (1, 2) or rows.shape[-1] != size:
-            raise ValueError(
-                f"observation must have shape ({size},) or (batch, {size}), got {rows.shape}."
-            )
-        if not np.isfinite(rows).all():
-            raise ValueError("observation must be finite: no action follows from NaN.")
-        return rows
-
     def _layer(self, i, rows):
         arrays = self.arrays
         rows = rows @ arrays[f"layer{i}/weight"] + arrays[f"layer{i}/bias"]
@@ -69,6 +52,30 @@ class Policy:
             rows = centred / spread * arrays[f"layer{i}/scale"]
             rows = rows + arrays[f"layer{i}/offset"]
         return rows
+
+
+def observation_rows(observation, size):
+    """One observation or a batch of them as finite float32, with the axes it came with."""
+    try:
+        rows = np.asarray(observation, np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"observation must be {size} numbers, or rows of them, got a "
+            f"{type(observation).__name__}. Flatten it first, as "
+            "gymnasium.spaces.flatten does with a Dict or a Tuple."
+        ) from error
+    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
+        raise ValueError(
+            f"observation must have shape ({size},) or (batch, {size}), got "
+            f"{rows.shape}. Flatten it as the environment's space says."
+        )
+    if not np.isfinite(rows).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        raise ValueError(
+            f"observation must be finite, got {rows[place]} at index {list(place)}. No "
+            "action follows from it."
+        )
+    return rows
 
 
 def load(path):
