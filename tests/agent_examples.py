@@ -98,25 +98,19 @@ class Traced:
 
 
 @cache
-def compiled_update(config):
+def compiled_update(config, function=agents.update):
     """`update` of this config, compiled once for all tests that ask for it."""
     problem = problem_for(config)
 
     def update(key, state, batch):
-        return agents.update(key, state, batch, problem, config.agent)
+        return function(key, state, batch, problem, config.agent)
 
     return Traced(update)
 
 
-@cache
 def compiled_update_pivot(config):
     """The dual form's outer step of this config."""
-    problem = problem_for(config)
-
-    def update_pivot(key, state, batch):
-        return agents.update_pivot(key, state, batch, problem, config.agent)
-
-    return Traced(update_pivot)
+    return compiled_update(config, agents.update_pivot)
 
 
 @cache
