@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac import agents, networks, pivots, presets
+from orac import agents, learning, networks, pivots, presets
 from orac.config import AgentConfig, Config, Constraint, PivotConfig
 from orac.types import Transition
 from orac.valuation import Context, make_problem
@@ -110,7 +110,7 @@ def compiled_update(config, function=agents.update):
 
 def compiled_update_pivot(config):
     """The dual form's outer step of this config."""
-    return compiled_update(config, agents.update_pivot)
+    return compiled_update(config, learning.update_pivot)
 
 
 @cache

@@ -23,7 +23,7 @@ from agent_examples import (
     with_multiplier,
     with_temperature,
 )
-from orac import agents, networks, observations, optimizers, valuation
+from orac import agents, learning, networks, observations, optimizers, valuation
 
 KEY = jax.random.key(3)
 
@@ -311,7 +311,7 @@ def test_the_temperature_rises_while_entropy_is_below_its_target():
     def moved(entropy, **changes):
         settings = replace(config.agent, **changes)
         log_prob = jnp.full(BATCH, -entropy)
-        after = agents.update_temperature(agent, log_prob, problem, settings)
+        after = learning.update_temperature(agent, log_prob, problem, settings)
         return float(after.params - agent.log_temperature.params)
 
     assert moved(-2.5) == pytest.approx(5e-4, rel=1e-3)

@@ -81,7 +81,9 @@ def test_the_shell_of_the_readme_runs(report_venv, tmp_path):
 @pytest.mark.slow
 def test_the_demo_finds_the_long_way(report_venv, tmp_path):
     # A make that runs these tests would have this one tell of directories too.
-    target = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()[-1]
+    target = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()[
+        -1
+    ]
     assert shlex.split(target)[-2:] == [".venv/bin/orac", "demo"]
     told = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
     assert "\nfound the long path" in told

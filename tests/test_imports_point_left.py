@@ -18,7 +18,7 @@ ROOMS = """
     types checks
     risk config config_text presets
     gradients networks critics exploration pivots valuation
-    optimizers observations multipliers agents
+    optimizers observations multipliers agent_state learning agents
     replay
     envs.protocol envs
     evaluation rules

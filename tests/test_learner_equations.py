@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from orac import agents, multipliers, networks, pivots, valuation
+from orac import agents, learning, multipliers, networks, pivots, valuation
 from orac.config import (
     AgentConfig,
     Constraint,
@@ -87,7 +87,7 @@ def dual_by_hand(quantiles, pivot, tail):
 def test_the_actor_descends_on_the_lagrangian(state, batch):
     context = Context.start(BATCH, jnp.array([0.3, 0.6]))
     inputs = valuation.condition(batch.observation, context, CONFIG)
-    update = jax.jit(partial(agents.update_actor, problem=PROBLEM, config=CONFIG))
+    update = jax.jit(partial(learning.update_actor, problem=PROBLEM, config=CONFIG))
     critics = (state.reward_critics.params, state.cost_critics.params)
     key = jax.random.key(7)
     actor, log_prob, risk, metrics = update(key, state, critics, inputs, context)
@@ -128,7 +128,7 @@ def test_the_episodic_form_weighs_the_whole_episode_and_pays_from_here(state, ba
     inputs = jnp.concatenate([batch.observation, pivot], axis=-1)
     key = jax.random.key(1)
     critic_params = (state.reward_critics.params, state.cost_critics.params)
-    _, log_prob, risk, metrics = agents.update_actor(
+    _, log_prob, risk, metrics = learning.update_actor(
         key, state, critic_params, inputs, context, PROBLEM, config
     )
     mean, std = networks.apply_actor(state.actor.params, inputs)
@@ -190,7 +190,7 @@ def test_multipliers_fall_below_the_limit_but_never_below_zero():
 
 def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
     key = jax.random.key(3)
-    update = jax.jit(partial(agents.update_pivot, problem=PROBLEM, config=CONFIG))
+    update = jax.jit(partial(learning.update_pivot, problem=PROBLEM, config=CONFIG))
     pivot_key, action_key = jax.random.split(key)
     uniform = jax.random.uniform(pivot_key, (BATCH, 2))
 

@@ -18,8 +18,8 @@ from agent_examples import (
     small_config,
     with_costs_about,
 )
-from orac import agents, networks, pivots
-from orac.agents import Learned
+from orac import agents, learning, networks, pivots
+from orac.optimizers import Learned
 
 KEY = jax.random.key(3)
 LIN = small_config("wcsac-lin", 2)
@@ -52,7 +52,7 @@ def pivot_moved(reward_slope, cost, config):
         reward_critics=Learned(reward, None),
         cost_critics=Learned(constant_critics(agent.cost_critics.params, cost), None),
     )
-    agent = agents.update_pivot(KEY, agent, make_batch(config), problem, config.agent)
+    agent = learning.update_pivot(KEY, agent, make_batch(config), problem, config.agent)
     return float(agent.pivot.params[0])
 
 
@@ -73,7 +73,7 @@ def test_the_outer_step_moves_the_pivot_where_it_should():
 def test_the_outer_step_touches_the_pivot_alone():
     config = small_config("wcsac-lin", layer_norm=False)
     agent = make_agent(config)
-    after = agents.update_pivot(
+    after = learning.update_pivot(
         KEY, agent, make_batch(config), problem_for(config), config.agent
     )
     assert differ(after.pivot, agent.pivot)
@@ -93,7 +93,7 @@ def test_the_outer_step_is_traced_once_and_compiled_equals_eager(config):
     for seed in range(3):
         key, batch = jax.random.key(seed), make_batch(config, seed)
         after = outer(key, state, batch)
-        eager = agents.update_pivot(key, state, batch, problem, config.agent)
+        eager = learning.update_pivot(key, state, batch, problem, config.agent)
         assert_close(after, eager)
         assert (after.pivot.params != state.pivot.params).all()
         state = after
@@ -104,7 +104,7 @@ def test_a_batch_gets_fresh_pivots_the_same_before_and_after_the_step():
     config = small_config("wcsac-lin", 2)
     agent, batch = make_agent(config), make_batch(config)
     pivot = pivots.sample(KEY, agent.pivot.params, config.agent.pivot.std, BATCH)
-    prepared, inputs, next_inputs, context = agents.prepare(
+    prepared, inputs, next_inputs, context = learning.prepare(
         agent, batch, pivot, config.agent
     )
     np.testing.assert_array_equal(inputs[:, -2:], pivot)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from orac import agents, config_text, observations, pivots
-from orac.agents import AgentState
+from orac.agent_state import AgentState
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
 from orac.networks import LOG_STD_MAX, LOG_STD_MIN

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac import agents, exploration, pivots, replay
-from orac.agents import AgentState
+from orac import agents, exploration, learning, pivots, replay
+from orac.agent_state import AgentState
 from orac.checks import unknown_name
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
@@ -239,7 +239,7 @@ def outer_step(
     def outer(agent: AgentState) -> AgentState:
         sample_key, update_key = jax.random.split(key)
         batch = replay.sample(sample_key, buffer, config.training.batch_size)
-        return agents.update_pivot(update_key, agent, batch, problem, config.agent)
+        return learning.update_pivot(update_key, agent, batch, problem, config.agent)
 
     return jax.lax.cond(due, outer, lambda a: a, agent)
 
