@@ -155,7 +155,7 @@ def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
 
 def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     env = gymnasium.make("Pendulum-v1")
-    with pytest.warns(orac.api.AssumedLimit) as told:
+    with pytest.warns(orac.making.AssumedLimit) as told:
         agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     assert [str(warning.message) for warning in told] == [
         "no cost_limit was given for Pendulum-v1, so the mean of its cost is held below 25 "

@@ -25,11 +25,11 @@ ROOMS = """
     runs kept compilation
     training saving policy
     betting statistics certificates aggregates reading results measures summaries ranking
-    wiring options
+    verdicts wiring options
     api
-    loading
+    making loading
     plots playing pictures video report compare
-    worker schedule schedule_ray reproduce sweep
+    worker schedule processes schedule_ray reproduce sweep
     demo doctor
     cli_options cli_evaluation cli_studies cli __main__
 """

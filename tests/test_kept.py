@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from orac import report
+from orac import report, rules
 from orac.cli import main
 from orac.compare import compare
 from orac.report import charts
@@ -86,9 +86,13 @@ def test_other_worlds_and_numbers_of_episodes_are_told(root, tmp_path):
     assert "have 20 to 50 episodes: CVaR and worst cost come out lower" in notes
 
 
-def test_an_evaluation_is_not_kept_twice(root, capsys):
+def test_a_taken_place_is_refused_before_an_episode_is_played(
+    root, capsys, monkeypatch
+):
+    monkeypatch.setattr(rules, "evaluate_rule", lambda *_: pytest.fail("it played"))
     words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
-    assert main([*words, "--seeds", "2", f"--out={root}"]) == 1
+    # Seed 3 would be free, but its episodes would be lost with the error about 2.
+    assert main([*words, "--seeds", "3", "2", f"--out={root}"]) == 1
     assert "already holds a run or an evaluation" in capsys.readouterr().err
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orac import schedule
+from orac import processes, schedule
+from orac.processes import Processes
 from orac.reproduce.command import UNFINISHED, conclude
-from orac.schedule import PlannedRun, Processes, check_plan, run_all
+from orac.schedule import PlannedRun, check_plan, run_all
 from synthetic_runs import make_config
 
 FAKE = (sys.executable, str(Path(__file__).parent / "fake_worker.py"))
@@ -145,7 +146,7 @@ def test_a_resumed_run_keeps_the_threads_it_began_with(tmp_path):
 
 
 def test_without_a_number_of_jobs_processors_are_shared_out(monkeypatch):
-    monkeypatch.setattr(schedule, "count_threads", lambda: 8)
+    monkeypatch.setattr(processes, "count_threads", lambda: 8)
     assert Processes()._jobs == 8
     assert Processes(threads=3)._jobs == 2
     assert Processes(threads=16)._jobs == 1

@@ -11,8 +11,9 @@ import pytest
 
 from conftest import CACHE
 from orac import schedule_ray
+from orac.processes import Processes
 from orac.reproduce.study import plan
-from orac.schedule import Processes, run_all
+from orac.schedule import run_all
 from orac.sweep import parse_grid
 from study_examples import SETTINGS, STEPS
 

@@ -46,15 +46,17 @@ class Seen(Blind):
 
 @pytest.fixture
 def film():
-    """The frames of two steps of an environment of this class."""
+    """The frames of two steps, or of `length`, of an environment of this class."""
 
-    def play(kind):
+    def play(kind, length=None):
         name = f"{kind.__name__}-v0"
-        gymnasium.register(name, entry_point=kind, max_episode_steps=2)
+        steps = 2 if length is None else None
+        gymnasium.register(name, entry_point=kind, max_episode_steps=steps)
         made.append(name)
         return video.play(
             SimpleNamespace(
-                config=SimpleNamespace(env=EnvConfig(name)),
+                config=SimpleNamespace(env=EnvConfig(name, episode_length=length)),
+                spec=SimpleNamespace(episode_length=9),
                 predict=lambda flat: (np.zeros(1, np.float32), None),
             ),
             seed=0,
@@ -68,6 +70,10 @@ def film():
 
 def test_a_film_has_a_frame_before_and_after_each_step(film):
     assert [frame.shape for frame in film(Seen)] == [(4, 6, 3)] * 3
+
+
+def test_a_film_ends_where_training_cut_the_episode(film):
+    assert len(film(Seen, length=4)) == 5
 
 
 @pytest.mark.parametrize("kind", [Plain, Blind, Empty])

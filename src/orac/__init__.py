@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ORAC": "orac.api",
-    "WCSAC": "orac.api",
-    "SACLagrangian": "orac.api",
-    "SAC": "orac.api",
+    "ORAC": "orac.making",
+    "WCSAC": "orac.making",
+    "SACLagrangian": "orac.making",
+    "SAC": "orac.making",
     "Agent": "orac.api",
-    "Evaluation": "orac.api",
-    "make_agent": "orac.api",
+    "Evaluation": "orac.verdicts",
+    "make_agent": "orac.making",
     "load": "orac.loading",
     "resume": "orac.loading",
     "Config": "orac.config",
@@ -26,19 +26,13 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from orac.api import (
-        ORAC,
-        SAC,
-        WCSAC,
-        Agent,
-        Evaluation,
-        SACLagrangian,
-        make_agent,
-    )
+    from orac.api import Agent
     from orac.config import Config, Constraint
     from orac.loading import load, resume
+    from orac.making import ORAC, SAC, WCSAC, SACLagrangian, make_agent
     from orac.presets import preset
     from orac.risk import RiskMeasure
+    from orac.verdicts import Evaluation
 
 __all__ = [
     "ORAC",

@@ -1,16 +1,12 @@
-"""Three lines of Python: make an agent, let it learn, look at what it does.
+"""An agent as users hold it: it learns, predicts, is evaluated, certified and saved.
 
-    agent = orac.ORAC("orac/GuardedMaze-v0", cost_limit=5.0, tail=0.05, seed=0)
-    agent.learn(total_timesteps=300_000)
-    print(agent.evaluate(episodes=100))
-
-A thin shell: it turns words into a config, an environment into a runner, and hands both
-to the loop. Names follow Stable-Baselines3 where it has them.
+A thin shell: an environment and a config become a runner, which the loop drives. Names
+follow Stable-Baselines3 where it has them. `making.py` has the words that make one.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +16,13 @@ import numpy as np
 
 from orac import config_text, presets, saving
 from orac.agents import mean_action, sampled_action
-from orac.certificates import Certificate, certify_cvar
+from orac.certificates import Certificate
 from orac.checks import check_seed
-from orac.config import Config, Constraint
+from orac.config import Config
 from orac.envs.hosting.costs import CostFn
 from orac.envs.protocol import EnvSpec, to_box
-from orac.evaluation import Episodes, risk_of_episodes, summarise
-from orac.options import (
-    assumed_limit,
-    check_callback,
-    check_words,
-    checked_tails,
-    constraints_of,
-)
+from orac.evaluation import Episodes, summarise
+from orac.options import check_callback, checked_tails
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
@@ -43,30 +33,12 @@ from orac.training.records import NoRecords, Records, RunRecords
 from orac.training.runners import HostRunner
 from orac.training.state import problem_of
 from orac.valuation import Problem
-from orac.wiring import is_id, make_runner, name_of, with_cost_fn
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """An evaluation's numbers by name (`evaluation["cost/cvar_0.05"]`), and its episodes."""
-
-    summary: dict[str, float]
-    episodes: Episodes
-
-    def __getitem__(self, name: str) -> float:
-        return self.summary[name]
-
-    def __str__(self) -> str:
-        width = max(map(len, self.summary))
-        return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
+from orac.verdicts import Evaluation, certify
+from orac.wiring import is_id, make_runner, with_cost_fn
 
 
 class NothingLearned(UserWarning):
     """The warning that a run will end before its learning starts."""
-
-
-class AssumedLimit(UserWarning):
-    """The warning that nobody chose the limit of a cost."""
 
 
 def nothing_learned(config: Config) -> str:
@@ -279,117 +251,3 @@ def is_nested(observation: Any) -> bool:
     if isinstance(observation, tuple):
         return any(np.ndim(part) > 0 for part in observation)
     return isinstance(observation, Mapping)
-
-
-def certify(
-    episodes: Episodes,
-    constraints: Sequence[Constraint],
-    spec: EnvSpec,
-    confidence: float = 0.95,
-) -> list[Certificate]:
-    """A certificate for each constraint, on the cost of its name."""
-    certificates = []
-    for constraint in constraints:
-        m = spec.cost_names.index(constraint.name)
-        costs, measure = episodes.cost[:, m], constraint.measure
-        bound = None if spec.cost_bounds is None else spec.cost_bounds[m]
-        estimate = risk_of_episodes(costs, measure)
-        if measure.name in ("cvar", "mean"):
-            tail = measure.parameter if measure.name == "cvar" else 1.0
-            certificate = certify_cvar(
-                costs,
-                estimate,
-                cost_limit=float(constraint.limit),
-                tail=float(tail),
-                cost_bound=bound,
-                level=confidence,
-            )
-        else:
-            certificate = Certificate(
-                f"the {measure} of episode cost",
-                estimate,
-                upper=None,
-                limit=constraint.limit,
-                level=confidence,
-                episodes=len(costs),
-                remark="bounds that hold for finitely many episodes are here for CVaR and "
-                "the mean only. Certify with risk 'cvar' and a tail.",
-            )
-        certificates.append(certificate)
-    return certificates
-
-
-def make_agent(
-    algo: str,
-    env: Any,
-    *,
-    cost_limit: float | None = None,
-    tail: float | None = None,
-    seed: int = 0,
-    constraints: Sequence[Constraint] | None = None,
-    cost_fn: CostFn | str | None = None,
-    num_envs: int | None = None,
-    episode_length: int | None = None,
-    env_params: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    config: Config | None = None,
-    **host_options: Any,
-) -> Agent:
-    """An agent from a preset and the words that differ from it.
-
-    `env` is an id, an environment, a factory or a JAX environment. `settings` are config
-    fields by dotted name, `{"agent.kappa": 0.5}`. Several constraints are given as
-    `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
-    go to `envs.host.make_host` (`cost_bound`, `cost_keys`, `metric_names`, ...).
-    """
-    check_words(host_options, make_agent)
-    name = env if isinstance(env, str) else name_of(env)
-    chosen = replace(config or presets.preset(algo, name), seed=seed)
-    if env_params:
-        merged = {**dict(chosen.env.params), **env_params}
-        chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
-    if episode_length is not None:
-        chosen = replace(chosen, env=replace(chosen.env, episode_length=episode_length))
-    if num_envs is not None:
-        chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
-    chosen = replace(
-        chosen,
-        constraints=constraints_of(chosen, constraints, cost_limit, tail),
-    )
-    if settings:
-        data = config_text.to_dict(chosen)
-        for dotted, value in settings.items():
-            config_text.assign(data, dotted, value)
-        chosen = config_text.from_dict(data)
-    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
-    by_setting = any(word.startswith("constraints") for word in settings or ())
-    if not (cost_limit is not None or constraints or config or by_setting):
-        sentence = assumed_limit(agent.config)
-        if sentence:
-            warnings.warn(sentence, AssumedLimit, stacklevel=3)
-    return agent
-
-
-def ORAC(env: Any, **options: Any) -> Agent:
-    """Optimistic Risk-averse Actor-Critic. Options are those of `make_agent`."""
-    return make_agent("orac", env, **options)
-
-
-def WCSAC(env: Any, **options: Any) -> Agent:
-    """Worst-Case SAC: the same without optimism. Options are those of `make_agent`."""
-    return make_agent("wcsac", env, **options)
-
-
-def SACLagrangian(env: Any, **options: Any) -> Agent:
-    """SAC with mean cost under the limit. Options are those of `make_agent`.
-
-    `tail` changes nothing that is learned, since a scalar critic knows the mean alone. It
-    is where evaluations and certificates measure risk: by default the preset's tail, so
-    that agents can be compared. With `tail=1` they look at the mean too.
-    """
-    return make_agent("sac-lag", env, **options)
-
-
-def SAC(env: Any, **options: Any) -> Agent:
-    """Plain SAC, no constraint. Options are those of `make_agent`."""
-    return make_agent("sac", env, **options)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from orac import kept, rules
-from orac.api import Agent, Evaluation, certify
+from orac.api import Agent
 from orac.certificates import violation_sentence
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
 from orac.evaluation import check_episodes
 from orac.loading import load
 from orac.statistics import check_level
+from orac.verdicts import Evaluation, certify
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,12 @@ def _check(options: argparse.Namespace) -> None:
         check_film(options.video)
 
 
+def _check_out(options: argparse.Namespace, config: Config, name: str) -> None:
+    """Refuse a place that is taken before the episodes are played."""
+    if options.out is not None:
+        kept.free_path(options.out, config, name)
+
+
 def _confidence(options: argparse.Namespace) -> float:
     return 0.95 if options.confidence is None else options.confidence
 
@@ -116,9 +123,14 @@ def evaluate(options: argparse.Namespace) -> Iterator[Evaluated]:
     if options.rule is None:
         yield _evaluate_run(options)
         return
-    for seed in options.seeds or [0]:
-        env_id = options.env_id or "orac/CityLearn-v0"
-        config = rules.rule_config(env_id, options.rule, seed, options.set)
+    env_id = options.env_id or "orac/CityLearn-v0"
+    configs = [
+        rules.rule_config(env_id, options.rule, seed, options.set)
+        for seed in options.seeds or [0]
+    ]
+    for config in configs:
+        _check_out(options, config, "rule")
+    for config in configs:
         summary, episodes, spec = rules.evaluate_rule(
             config, options.episodes, options.tails
         )
@@ -128,18 +140,19 @@ def evaluate(options: argparse.Namespace) -> Iterator[Evaluated]:
 
 def _evaluate_run(options: argparse.Namespace) -> Evaluated:
     agent = load(options.run_dir, options.env_id, cost_fn=options.cost_fn)
+    path = Path(options.run_dir)
+    # A run lies in <name>/seed-000; an agent that was saved to a file has no name.
+    name = path.resolve().parent.name if path.is_dir() else path.stem
+    _check_out(options, agent.config, name)
     deterministic = not options.stochastic
     seed = options.seeds[0] if options.seeds else None
     result = agent.evaluate(options.episodes, deterministic, options.tails, seed)
-    path = Path(options.run_dir)
     what = {
         "run": str(path),
         "env_steps": agent.num_timesteps,
         "deterministic": deterministic,
         **({} if seed is None else {"episodes_of_seed": seed}),
     }
-    # A run lies in <name>/seed-000; an agent that was saved to a file has no name.
-    name = path.resolve().parent.name if path.is_dir() else path.stem
     return Evaluated(result, agent.config, agent.spec, what, name, agent)
 
 

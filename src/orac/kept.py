@@ -17,6 +17,17 @@ from orac.runs.directory import RunDirectory, read_meta, run_path
 from orac.runs.files import write_text
 
 
+def free_path(out: Path, config: Config, name: str = "default") -> Path:
+    """Where an evaluation would be kept; refused where something is already."""
+    path = run_path(out, config.env.id, config.algo, config.seed, name)
+    if (path / "config.yaml").exists():
+        raise FileExistsError(
+            f"{path} already holds a run or an evaluation. Choose another --out, or "
+            "other --seeds."
+        )
+    return path
+
+
 def keep(
     out: Path,
     config: Config,
@@ -29,12 +40,7 @@ def keep(
 
     `evaluated` says of what: `{"rule": name}`, or `{"run": path, "env_steps": step}`.
     """
-    path = run_path(out, config.env.id, config.algo, config.seed, name)
-    if (path / "config.yaml").exists():
-        raise FileExistsError(
-            f"{path} already holds a run or an evaluation. Choose another --out, or "
-            "other --seeds."
-        )
+    path = free_path(out, config, name)
     plain = config_text.to_dict(config)
     with RunDirectory.create(
         out, config.env.id, config.algo, config.seed, plain, name

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orac.schedule import POLL_SECONDS, WORKER, Child, Outcome, PlannedRun
+from orac.processes import WORKER, Child
+from orac.schedule import POLL_SECONDS, Outcome, PlannedRun
 from orac.worker import Task
 
 RETRIES = 10

@@ -44,16 +44,19 @@ def play(agent: Any, seed: int) -> list[np.ndarray]:
     """The frames of one episode."""
     import gymnasium
 
-    env = _make(agent.config.env)
+    config = agent.config.env
+    env = _make(config)
     observation, _ = env.reset(seed=seed)
-    frames, over = [_frame(env)], False
-    while not over:
+    frames = [_frame(env)]
+    # An environment may end no episode by itself; training cut them at this length.
+    for _ in range(config.episode_length or agent.spec.episode_length):
         flat = gymnasium.spaces.flatten(env.observation_space, observation)
         action, _ = agent.predict(flat)
         shaped = np.reshape(action, env.action_space.shape or ())
         observation, _, terminated, truncated, _ = env.step(shaped)
         frames.append(_frame(env))
-        over = terminated or truncated
+        if terminated or truncated:
+            break
     env.close()
     return frames
 

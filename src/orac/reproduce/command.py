@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orac.checks import check_choice
+from orac.processes import Processes
 from orac.report.tables import to_text
 from orac.reproduce.curves import BANDS
 from orac.reproduce.recording import record, write_figure, write_tables
 from orac.reproduce.study import Study, collect, plan
-from orac.schedule import Backend, Outcome, Processes, run_all
+from orac.schedule import Backend, Outcome, run_all
 
 BACKENDS = ("processes", "ray")
 UNFINISHED = 3
