@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac import agents, envs, presets, replay
+from orac import agents, envs, learning, presets, replay
 from orac.config import Config, Constraint, PivotConfig, TrainingConfig
 from orac.envs.protocol import EnvSpec, Step
 from orac.training import device
@@ -243,7 +243,7 @@ def test_gradient_steps_keep_their_ratio_to_environment_steps(
         return state._replace(pivot=state.pivot._replace(params=state.pivot.params + 1))
 
     monkeypatch.setattr(agents, "update", update)
-    monkeypatch.setattr(agents, "update_pivot", update_pivot)
+    monkeypatch.setattr(learning, "update_pivot", update_pivot)
     training = TrainingConfig(
         num_envs=num_envs, gradient_steps=gradient_steps, learning_starts=40
     )
@@ -255,11 +255,11 @@ def test_gradient_steps_keep_their_ratio_to_environment_steps(
     steps, updates, outer = 0, 0, 0
     for rounds in range(1, 81):
         agent, _, updated = one(agent, rounds)
-        learning = rounds * num_envs >= 40
-        updates += per_round * (learning and rounds % every == 0)
-        assert updated == (learning and rounds % every == 0)
+        begun = rounds * num_envs >= 40
+        updates += per_round * (begun and rounds % every == 0)
+        assert updated == (begun and rounds % every == 0)
         # Every 8 steps, or at every round that takes more of them.
-        outer += learning and rounds * num_envs // 8 > steps // 8
+        outer += begun and rounds * num_envs // 8 > steps // 8
         steps = rounds * num_envs
     assert int(agent.gradient_steps) == updates
     assert float(agent.pivot.params[0]) == outer

@@ -21,9 +21,10 @@ import numpy as np
 
 from orac import config_text, presets
 from orac.config import Config
+from orac.processes import Processes
 from orac.reading import Run, read_run
 from orac.reproduce.convergence import convergence_of, long_path_curve
-from orac.schedule import PlannedRun, Processes, run_all
+from orac.schedule import PlannedRun, run_all
 from orac.statistics import difference_interval, mean_interval
 
 # One gradient step in sixteen: the multiplier's rate keeps some of its pace per step.
