@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -355,6 +356,18 @@ def test_presets_follow_the_environment_and_an_unknown_one_gets_a_general_one():
     assert own.agent.risk_form == "implicit" and own.env.params == ()
     maze = dict(presets.preset("wcsac", "orac/GuardedMaze-v0").env.params)
     assert maze == {"guard_probability": 0.15, "normalize_obs": True}
+
+
+@pytest.mark.parametrize("name", ["SafetyReservoir-v0", "mine:SafetyPointGoal1-v0"])
+def test_an_own_environment_is_not_taken_for_the_packages(name):
+    assert presets.preset("orac", name).agent.risk_form == "implicit"
+    assert not presets.has_settings(name)
+
+
+def test_every_id_of_the_package_has_its_settings():
+    ids = [name for name in gymnasium.registry if "Safety" in name]
+    assert len(ids) > 50
+    assert [name for name in ids if not presets.has_settings(name)] == []
 
 
 def test_an_unknown_agent_gets_the_nearest_name():

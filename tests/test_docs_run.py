@@ -22,8 +22,7 @@ QUICK_TUTORIAL = {
 }
 QUICK_SHELL = {
     "--total-steps 300000": "--total-steps 640 --quiet --set training.learning_starts=300 "
-    "--set agent.hidden_sizes=[8,8] --set evaluation.episodes=4 "
-    "--set training.num_envs=8 --set training.gradient_steps=0.125",
+    "--set agent.hidden_sizes=[8,8] --set evaluation.episodes=4",
     "--episodes 1000": "--episodes 40",
 }
 # Tested where they belong: installing by the fixtures, setting up and testing by whoever

@@ -83,7 +83,7 @@ def certify_cvar(
     cost_bound: float | None,
     level: float = 0.95,
 ) -> Certificate:
-    """Is CVaR of the episode cost below the limit, beyond doubt?
+    """Is CVaR of the episode cost below the limit, at the given level?
 
     `estimate` is the costs' own CVaR, by `risk.sample_risk`. Without a declared bound of
     an episode's cost there is no certificate: the sentence offers another one.

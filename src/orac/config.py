@@ -173,7 +173,7 @@ class ExplorationConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The learner. The six agents differ in `risk_form` and `behaviour` only."""
+    """The learner. The six agents differ in `risk_form` and `behaviour`, and in their critics."""
 
     risk_form: str = "implicit"
     """scalar: mean cost; implicit: quantile network over levels; dual: with a pivot."""

@@ -123,8 +123,8 @@ def optimistic_gradient(
     unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, "batch action"], Float[Array, "constraint batch"]]:
     """Gradient of the optimistic objective at the actor's own action. Eq. (17)."""
-    # Choice: with respect to the mean before its tanh, as OAC's code has it; the paper
-    # does not say. Rows are independent, so one gradient of the sum serves all.
+    # Choice: with respect to the mean before its tanh, as OAC's code has it; printed
+    # is the action. Rows are independent, so one gradient of the sum serves all.
     gradient_of = jax.grad(optimistic_objective, has_aux=True)
     return gradient_of(mean, bounds, multiplier, cost_value_limits, unit)
 

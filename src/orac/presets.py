@@ -7,6 +7,7 @@ SAC-Lagrangian has a scalar cost critic, so an ensemble of one.
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass, replace
 
 from orac.checks import check_choice, unknown_name
@@ -144,6 +145,8 @@ def demo() -> Config:
     )
 
 
+ROBOTS = "Point|Car|Racecar|Doggo|Ant|HalfCheetah|Hopper|Humanoid|Swimmer|Walker2d"
+SAFETY_GYM = re.compile(rf"(orac/)?Safety({ROBOTS})[A-Z]\w*-v\d+")
 WORLDS = {"orac/GuardedMaze-v0": guarded_maze, "orac/CityLearn-v0": citylearn}
 """Environments with a column of their own; Safety-Gymnasium's ids share one."""
 
@@ -195,14 +198,19 @@ def with_seed(config: Config, seed: int) -> Config:
 
 def has_settings(env_id: str) -> bool:
     """Whether the paper has settings for this world, a limit among them."""
-    return env_id in WORLDS or "Safety" in env_id
+    return env_id in WORLDS or is_safety_gym(env_id)
+
+
+def is_safety_gym(env_id: str) -> bool:
+    """Whether this is one of the package's ids, by its robot, or our variant of one."""
+    return SAFETY_GYM.fullmatch(env_id) is not None
 
 
 def preset(algo: str, env_id: str) -> Config:
     """The paper's settings of `algo` for one of its worlds, or general ones."""
     if env_id in WORLDS:
         world = WORLDS[env_id]()
-    elif "Safety" in env_id:
+    elif is_safety_gym(env_id):
         world = safety_gym()
     elif env_id.startswith("orac/"):
         known = [*WORLDS, "orac/SafetyPointGoal1-v0 and its siblings"]
