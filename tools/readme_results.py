@@ -36,7 +36,12 @@ def _whole(table: Path) -> str:
     name = table.parent.name
     lines = table.read_text(encoding="utf-8").strip().split("\n")
     lowered = [f"#{line}" if line.startswith("## ") else line for line in lines]
-    kept = [("runs.csv", "runs"), ("config.yaml", "config"), ("figure.png", "figure")]
+    kept = [
+        ("README.md", "what it says"),
+        ("runs.csv", "runs"),
+        ("config.yaml", "config"),
+        ("figure.png", "figure"),
+    ]
     links = [
         f"[{word}](results/{name}/{file})"
         for file, word in kept
