@@ -1,8 +1,8 @@
 """Gradients written by hand where XLA's CPU backend makes slow ones of the same numbers.
 
 Each function here is plain maths with a plain meaning; only its backward pass is ours, and
-the tests hold it against JAX's own. Together they make an update of the maze's agent take
-half the time. Nothing here knows of networks or critics.
+the tests hold it against JAX's own; results/benchmarks has what they save. Nothing here
+knows of networks or critics.
 """
 
 from collections.abc import Callable
