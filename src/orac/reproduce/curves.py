@@ -56,6 +56,8 @@ def _draw_panel(axes: Any, panel: Panel, styles: dict[str, int], band: str) -> N
         if not curves:
             continue
         steps, mean, low, high = _band(curves, band)
+        if panel.is_share:
+            low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
         number = styles[label]
         colour = COLOURS[number % len(COLOURS)]
         style = DASHES[number % len(DASHES)]
