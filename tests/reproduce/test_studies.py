@@ -12,7 +12,7 @@ from orac import config_text
 from orac.cli_studies import NAMES, seeds_of
 from orac.reproduce import paper
 from orac.reproduce.command import Orders, carry_out
-from orac.reproduce.curves import BANDS, Panel, draw, half_deviation
+from orac.reproduce.curves import Panel, draw, half_deviation
 from orac.reproduce.studies import STUDIES
 from orac.reproduce.study import collect, plan, shortcomings, with_settings
 from orac.reproduce.table1_guarded_maze import paper_row
@@ -240,14 +240,13 @@ def test_half_a_standard_deviation_is_the_papers_band():
     np.testing.assert_array_equal(half_deviation(curves, np.array([1, 2])), [1, np.nan])
 
 
-@pytest.mark.parametrize("band", BANDS)
-def test_the_band_of_a_share_ends_at_0_and_1(band, maze):
+def test_the_interval_of_a_share_ends_at_0_and_1(maze):
     study, out = maze
     found = collect(study.cases, out)[0]
     steps = np.array([1, 2])
     shares = iter([np.array([0.0, 0.1]), np.array([0.0, 1.0]), np.array([1.0, 1.0])])
     panel = Panel("", [("x", found)], lambda _: (steps, next(shares)), is_share=True)
-    band = draw([[panel]], band).axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    band = draw([[panel]]).axes[0].collections[0].get_paths()[0].vertices[:, 1]
     assert band.min() >= 0 and band.max() <= 1
 
 
