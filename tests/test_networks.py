@@ -219,7 +219,8 @@ def test_both_branches_of_merge_have_the_same_gradient():
     features, embedded = array(20, 8), array(4, 8, seed=1)
 
     def loss(layer, features, embedded):
-        return jnp.sin(networks.merge(layer, features, embedded)).sum()
+        product, bias = networks.merge(layer, features, embedded)
+        return jnp.sin(product + bias).sum()
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))
     scaled_weights = gradient(layer, features, embedded)

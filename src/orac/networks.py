@@ -193,13 +193,13 @@ def apply_implicit(
     """Quantile values at `levels`, shared by the batch (one axis) or per row (two)."""
     features = jax.nn.relu(apply_mlp(member.features, rows))
     embedded = embed_levels(member.embedding, levels)
-    merged = merge(member.merge, features, embedded)
+    merged, bias = merge(member.merge, features, embedded)
     scale, offset = member.merge.scale, member.merge.offset
     weight = member.output.weight[:, 0]
     if scale is None or offset is None:
-        values = jax.nn.relu(merged) @ weight
+        values = jax.nn.relu(merged + across(bias, merged.shape)) @ weight
     else:
-        values = normalized_head(merged, scale, offset, weight)
+        values = normalized_head(merged, bias, scale, offset, weight)
     return values.reshape(rows.shape[0], -1) + member.output.bias
 
 
@@ -207,8 +207,8 @@ def merge(
     layer: Layer,
     features: Float[Array, "batch feature"],
     embedded: Float[Array, "*batch quantile feature"],
-) -> Float[Array, "batch*quantile output"]:
-    """linear(features * embedded) for each row and level, as one 2-D product.
+) -> tuple[Float[Array, "batch*quantile output"], Float[Array, " output"]]:
+    """linear(features * embedded) for each row and level: one 2-D product, and the bias.
 
     With shared levels the embedding may scale the weights instead of the features:
     (f * e) W = f (e * W). It makes the same product from the smaller of the two.
@@ -220,9 +220,7 @@ def merge(
         product = features @ scaled.reshape(width, -1)
     else:
         product = (features[:, None] * embedded).reshape(-1, width) @ weight
-    # Numerics: the barrier keeps the change of shape out of the element-wise loops.
-    product = jax.lax.optimization_barrier(product.reshape(batch * quantiles, -1))
-    return product + across(bias, product.shape)
+    return product.reshape(batch * quantiles, -1), bias
 
 
 def apply_implicit_ensemble(
