@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import docs_coverage  # noqa: E402
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", ".github/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "results/**/*.md", ".github/**/*.md")
     for path in ROOT.glob(pattern)
 )
 pages = pytest.mark.parametrize(
@@ -84,7 +85,15 @@ def test_links_go_somewhere(page):
         if "://" in target:
             assert target.startswith("https://"), target
         else:
-            assert (page.parent / target.partition("#")[0]).exists(), target
+            path = page.parent / target.partition("#")[0]
+            assert path.exists(), target
+            assert not is_ignored(path), f"{target} is here, but git ignores it"
+
+
+def is_ignored(path):
+    """A file of ours that others would not get with a clone."""
+    command = ["git", "check-ignore", "--quiet", str(path.resolve())]
+    return subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
 
 
 # What is only known where the project is made has no place in what users read.
