@@ -58,6 +58,17 @@ NAN, INF = float("nan"), float("inf")
             dict(pid_gains=(1.0, -1.0, 0.0)),
             "pid_gains must be at least",
         ),
+        (MultiplierConfig, dict(states="start"), "Did you mean 'starts'"),
+        (
+            MultiplierConfig,
+            dict(states="starts", pid=True),
+            "needs multiplier.states 'replay', got 'starts'",
+        ),
+        (
+            AgentConfig,
+            dict(multiplier=MultiplierConfig(states="starts"), cost_discount=1.0),
+            "needs an agent.cost_discount below 1",
+        ),
         (PivotConfig, dict(mode="stationry"), "Did you mean 'stationary'"),
         (PivotConfig, dict(std=0.0), "pivot.std must be above 0, got 0.0"),
         (

@@ -7,7 +7,9 @@ import pytest
 
 from agent_examples import (
     BATCH,
+    compiled_update,
     make_agent,
+    make_batch,
     problem_for,
     small_config,
     with_multiplier,
@@ -71,3 +73,37 @@ def test_the_pid_controller_by_hand():
     # Second: 0, -0.5, 1 with integrals 0, 0 (not -0.05), 0.1; rises 0, 0, 1.5.
     second = [0.0, 0.0, 0.5 + 0.1 + 3.0]
     np.testing.assert_allclose(found, np.array([first, second]).T, atol=1e-5)
+
+
+def test_the_risk_of_starts_is_their_mean_and_the_limit_where_there_is_none():
+    risk = jnp.array([[1.0, 2.0, 3.0, 4.0], [8.0, 0.0, 2.0, 0.0]])
+    limits = jnp.array([7.0, 9.0])
+    discount = jnp.array([1.0, 0.9999, 1.0, 0.5])
+    found = multipliers.risk_of_starts(risk, discount, limits)
+    np.testing.assert_array_equal(found, [[2.0] * 4, [5.0] * 4])
+    none = multipliers.risk_of_starts(risk, 0.9 * discount, limits)
+    np.testing.assert_array_equal(none, [[7.0] * 4, [9.0] * 4])
+
+
+def test_starts_alone_teach_the_multiplier_when_asked_to():
+    everywhere = small_config("wcsac-iqn")
+    starts = small_config("wcsac-iqn", multiplier=MultiplierConfig(states="starts"))
+    agent, batch = make_agent(everywhere), make_batch(everywhere)
+    agent = with_multiplier(agent, 1.0)
+
+    def step(config, discount):
+        rows = batch._replace(accumulated_discount=jnp.asarray(discount))
+        return compiled_update(config)(KEY, agent, rows)
+
+    ones = np.ones(BATCH, np.float32)
+    # Every row a start: the two are the same.
+    (left, seen), (right, also_seen) = step(everywhere, ones), step(starts, ones)
+    np.testing.assert_allclose(left.multiplier.value, right.multiplier.value, rtol=1e-6)
+    name = "constraint/risk/cost"
+    np.testing.assert_allclose(seen[name], also_seen[name], rtol=1e-5)
+    # No row a start: nothing is learned about it; one: it alone counts.
+    after, seen = step(starts, 0.9 * ones)
+    np.testing.assert_array_equal(after.multiplier.value, agent.multiplier.value)
+    assert seen[name] == seen["constraint/limit/cost"]
+    one = step(starts, np.where(np.arange(BATCH) == 5, 1.0, 0.9).astype("float32"))[1]
+    assert one[name] != pytest.approx(float(also_seen[name]), rel=1e-6)

@@ -89,16 +89,18 @@ STAGES = {
     "readings": Stage(
         first_seed=200,
         regime=(
-            "training.total_steps=400000",
+            "training.total_steps=250000",
             "training.num_envs=8",
             "training.gradient_steps=0.125",
+            # As in the screen, and so that 250,000 steps are enough.
+            "agent.multiplier.learning_rate=0.004",
             *QUANTILES,
         ),
         factors={
             "agent.bootstrap_on_truncation": (True, False),
             "agent.kappa": (1.0, 0.1),
             "env.params.cost_mode": ("episode", "entry"),
-            "agent.shared_fractions": (True, False),
+            "agent.multiplier.states": ("replay", "starts"),
             AGENT: ("orac", "wcsac"),
         },
         products=((0, 1, 2, 3),),

@@ -211,6 +211,10 @@ def update(
         config,
     )
     log_temperature = learning.update_temperature(state, log_prob, problem, config)
+    if config.multiplier.states == "starts":
+        risk = multipliers.risk_of_starts(
+            risk, context.accumulated_discount, problem.limits
+        )
     multiplier = multipliers.update(state.multiplier, risk, problem.limits, config)
     gradient_steps = state.gradient_steps + 1
     target_reward, target_cost = learning.update_targets(

@@ -98,9 +98,12 @@ class MultiplierConfig:
     """Use a PID controller instead of Adam."""
     pid_gains: tuple[float, float, float] = (0.05, 5e-4, 0.1)
     """Proportional, integral and derivative gains, on (mean risk - limit) / limit."""
+    states: str = "replay"
+    """Whose mean risk is held to the limit: all states in the replay, or starts alone."""
 
     def __post_init__(self):
         freeze(self)
+        check_choice("multiplier.states", self.states, ("replay", "starts"))
         check_range("multiplier.initial", self.initial, 0)
         check_range("multiplier.learning_rate", self.learning_rate, 0)
         if self.cap is not None:
@@ -111,6 +114,11 @@ class MultiplierConfig:
                     f"got {self.initial:g}. Raise the cap or start lower."
                 )
         check_flags("multiplier", self, "pid")
+        if self.pid and self.states == "starts":
+            raise ValueError(
+                "multiplier.pid needs multiplier.states 'replay', got 'starts': a batch "
+                "without a start has no error to control. Use one of the two."
+            )
         check_tuple("multiplier.pid_gains", self.pid_gains, "three numbers")
         if len(self.pid_gains) != 3:
             raise ValueError(
@@ -233,6 +241,11 @@ class AgentConfig:
         check_choice("agent.behaviour", self.behaviour, BEHAVIOURS)
         check_range("agent.discount", self.discount, 0, 1, open_low=True)
         check_range("agent.cost_discount", self.cost_discount, 0, 1, open_low=True)
+        if self.multiplier.states == "starts" and self.cost_discount == 1:
+            raise ValueError(
+                "multiplier.states 'starts' needs an agent.cost_discount below 1, which "
+                "tells a start from later steps, got 1. Set it to 0.9999, say."
+            )
         self._check_networks()
         check_flags(
             "agent",

@@ -33,6 +33,22 @@ def init(count: int, config: AgentConfig) -> Multiplier:
     )
 
 
+def risk_of_starts(
+    risk: Float[Array, "constraint batch"],
+    accumulated_discount: Float[Array, " batch"],
+    limits: Float[Array, " constraint"],
+) -> Float[Array, "constraint batch"]:
+    """The mean risk of the rows that begin an episode, in every row.
+
+    What is promised is the risk of an episode. Later states, with less left to pay, would
+    make up for starts with too much. A batch without a start says nothing, so the limit.
+    """
+    starts = accumulated_discount == 1.0
+    mean = jnp.where(starts, risk, 0).sum(axis=1) / jnp.maximum(starts.sum(), 1)
+    mean = jnp.where(starts.any(), mean, limits)
+    return jnp.broadcast_to(mean[:, None], risk.shape)
+
+
 def update(
     multiplier: Multiplier,
     risk: Float[Array, "constraint batch"],
