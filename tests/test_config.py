@@ -444,6 +444,7 @@ def test_the_demo_says_where_it_departs_from_the_paper():
     assert demo.constraints == paper.constraints
     assert demo.training.num_envs * demo.training.gradient_steps == 1
     assert math.isclose(demo.agent.multiplier.learning_rate, 4e-3)
+    assert demo.agent.multiplier.states == "starts"
     assert not demo.agent.bootstrap_on_truncation
     assert demo.agent.exploration.shift_radius == 1.0
 
