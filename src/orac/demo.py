@@ -1,42 +1,57 @@
 """ORAC in the maze, in minutes: train, check, certify, draw.
 
 Success is what the maze is about: at least 90 % of 100 evaluation episodes take the long
-path, twice in a row. The demo stops there, and exits non-zero when it never gets there.
+path, twice in a row. The demo exits non-zero when it never gets there. It goes on until the
+worst 5 % of an evaluation are within the limit as well, or until its steps are used up.
 """
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 
-from orac import agents, presets
+from orac import agents, presets, risk
 from orac.api import Agent
 from orac.config import Config
 from orac.envs.guarded_maze import GuardedMaze
 from orac.envs.maze_controllers import record_episode, short_path
 from orac.envs.protocol import to_box
+from orac.evaluation import risk_of_episodes
 from orac.training.loop import Event
+from orac.verdicts import certify
 
 LONG_SHARE, IN_A_ROW = 0.9, 2
+LIMIT = 5.0
+"""What is asked for, and certified; the preset trains with some room below it."""
+WORST = risk.cvar(0.05)
+MISSED = "did not find the long path"
 
 
 class Success:
-    """Stops the run once the long path was taken often enough, twice in a row."""
+    """Watches for the long path; stops the run when the worst case is within the limit too."""
 
     def __init__(self) -> None:
         self.in_a_row = 0
+        self.found_at: int | None = None
 
     def __call__(self, event: Event) -> bool:
         if event.evaluation is None:
             return True
         paths = [row["path"] for row in event.evaluation]
         share = {end: paths.count(end) / len(paths) for end in (1, -1, 0)}
+        costs = np.array([row["cost"] for row in event.evaluation])
+        worst = risk_of_episodes(costs, WORST)
         self.in_a_row = self.in_a_row + 1 if share[1] >= LONG_SHARE else 0
         print(
             f"step {event.step:>7,}: {share[1]:4.0%} long path, {share[-1]:4.0%} through "
-            f"the guarded cell, {share[0]:4.0%} never arrive"
+            f"the guarded cell, {share[0]:4.0%} never arrive; worst 5 % cost {worst:.1f}"
         )
-        return self.in_a_row < IN_A_ROW
+        if self.in_a_row < IN_A_ROW:
+            return True
+        self.found_at = self.found_at or event.step
+        return worst > LIMIT
 
 
 def run(seed: int, out: Path, config: Config | None = None) -> int:
@@ -48,18 +63,22 @@ def run(seed: int, out: Path, config: Config | None = None) -> int:
         "ORAC in the guarded maze. The short way is quick, but with probability 0.15 a"
     )
     print(
-        "guard costs 20; the long way always costs 4. The limit on the worst 5 % is 5."
+        "guard costs 20; the long way always costs 4. The limit on the worst 5 % is 5,"
     )
+    print(f"and {config.constraints[0].limit:g} while it learns, to have some room.")
     success = Success()
     name = time.strftime("%Y%m%d-%H%M%S")
     agent.learn(callback=success, out=out, name=name)
     minutes = (time.perf_counter() - started) / 60
-    found = success.in_a_row >= IN_A_ROW
-    verdict = "found the long path" if found else "did not find the long path"
-    print(f"\n{verdict} after {agent.num_timesteps:,} steps, {minutes:.1f} minutes")
+    found = success.found_at is not None
+    verdict = (
+        f"found the long path after {success.found_at:,} steps" if found else MISSED
+    )
+    print(f"\n{verdict}; trained for {agent.num_timesteps:,}, {minutes:.1f} minutes")
     result = agent.evaluate(1000)
     print(result)
-    for certificate in agent.certify(result.episodes):
+    asked = [replace(constraint, limit=LIMIT) for constraint in config.constraints]
+    for certificate in certify(result.episodes, asked, agent.spec):
         print(certificate.sentence())
     print(f"picture: {draw(agent, out / 'maze.png')}")
     print(f"run: {agent.run_path}")

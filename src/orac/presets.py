@@ -120,13 +120,15 @@ def general(env_id: str) -> Config:
 def demo() -> Config:
     """GuardedMaze in minutes on two cores: 8 mazes, one gradient step a round.
 
-    Departs from the paper in five more fields: fewer quantiles, a time limit that ends an
-    episode, a quicker multiplier that looks at starts alone, a quarter of the shift radius.
+    Departs from the paper in six more fields: fewer quantiles, a time limit that ends an
+    episode, a quicker multiplier that looks at starts alone, a quarter of the shift radius,
+    and a limit of 4.5 where 5 is asked for: starts differ, and each has its own worst case.
     """
     config = with_algorithm(guarded_maze(), "orac")
     agent = config.agent
     return replace(
         config,
+        constraints=(replace(config.constraints[0], limit=4.5),),
         agent=replace(
             agent,
             num_quantiles=16,
