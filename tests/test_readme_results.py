@@ -23,11 +23,14 @@ def test_main_tables_stand_there_whole_and_others_are_linked(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "table.md").write_text(f"## About {name}\n\n| a |\n| - |\n")
     (tmp_path / "table1" / "runs.csv").write_text("seed\n")
+    (tmp_path / "ablation-ensemble" / "README.md").write_text(
+        "# Many critics\n\nFew.\n"
+    )
     text = tool.updated(f"# X\n{tool.BEGIN}\nold\n{tool.END}\ntail\n", tmp_path)
     assert text == (
         f"# X\n{tool.BEGIN}\n### About table1\n\n| a |\n| - |\n\n"
         "[runs](results/table1/runs.csv)\n\n"
-        "Also recorded: [ablation-ensemble](results/ablation-ensemble/table.md).\n"
+        "Also recorded: [Many critics](results/ablation-ensemble/README.md).\n"
         f"{tool.END}\ntail\n"
     )
 

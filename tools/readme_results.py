@@ -3,8 +3,9 @@
     python tools/readme_results.py            # rewrites README.md
     python tools/readme_results.py --check    # fails when it would change it
 
-A study is there when `orac reproduce NAME --record results/NAME` was run. The main tables
-stand in the README whole; the others are links.
+A study is there when `orac reproduce NAME --record results/NAME` was run. Table 1, which has
+the paper's number of steps, stands in the README whole. Whatever else has a README of its own
+is a link with that one's title.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-MAIN = ("table1", "table2", "table3")
+MAIN = ("table1",)
 NONE = (
     "Nothing is recorded yet. `orac reproduce table1 --record results/table1` runs a study "
     "and records it.\n"
@@ -24,11 +25,21 @@ def section(results: Path) -> str:
     """The text between the markers."""
     found = {path.parent.name: path for path in sorted(results.glob("*/table.md"))}
     parts = [_whole(found[name]) for name in MAIN if name in found]
-    others = [name for name in found if name not in MAIN]
+    others = [
+        path
+        for path in sorted(results.glob("*/README.md"))
+        if path.parent.name not in MAIN
+    ]
     if others:
-        links = ", ".join(f"[{name}](results/{name}/table.md)" for name in others)
+        links = ", ".join(map(_titled_link, others))
         parts.append(f"Also recorded: {links}.\n")
     return "\n".join(parts) or NONE
+
+
+def _titled_link(readme: Path) -> str:
+    """A link whose words are the page's own title."""
+    title = readme.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+    return f"[{title}](results/{readme.parent.name}/README.md)"
 
 
 def _whole(table: Path) -> str:
