@@ -26,7 +26,8 @@ from orac.config import (
 )
 from orac.envs.protocol import EnvSpec, Step, step_batch, to_box
 from orac.training import device
-from orac.training.state import learn, next_context, problem_of, transition_of
+from orac.training.absorbing import Happened, learn, next_context, transition_of
+from orac.training.state import problem_of
 from orac.valuation import Context
 
 HERE = jnp.array([1.0, 0.0])
@@ -228,15 +229,16 @@ def collect(key, state, env, config):
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    row = transition_of(
-        state,
-        action,
-        step.reward,
-        step.cost,
-        step.observation,
-        step.terminated,
-        step.truncated,
+    happened = Happened(
+        observation=observation,
+        next_observation=step.observation,
+        reward=step.reward,
+        cost=step.cost,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        metrics=step.metrics,
     )
+    row = transition_of(state, action, happened, problem)
     context = next_context(
         pivot_key, state.agent, state.context, step.cost, step.done, config
     )

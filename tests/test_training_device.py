@@ -11,7 +11,9 @@ from orac import agents, envs, learning, presets, replay
 from orac.config import Config, Constraint, PivotConfig, TrainingConfig
 from orac.envs.protocol import EnvSpec, Step
 from orac.training import device
-from orac.training.state import learn, problem_of, shift_radius_at
+from orac.training.absorbing import learn
+from orac.training.device import shift_radius_at
+from orac.training.state import problem_of
 
 MAZE = "orac/GuardedMaze-v0"
 SMALL = {

@@ -9,22 +9,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from orac import agents, replay
+from orac import agents, exploration
 from orac.compilation import compiler_options
 from orac.config import Config
 from orac.envs.protocol import Environment, reset_batch, step_batch, to_box
+from orac.training.absorbing import Happened, absorb
 from orac.training.state import (
     RoundReport,
     TrainState,
-    add_to_totals,
     init_train_state,
-    learn,
-    next_context,
     problem_of,
-    shift_radius_at,
-    transition_of,
 )
 from orac.valuation import Problem
 
@@ -107,43 +103,18 @@ def one_round(
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    done = jnp.asarray(step.done)
-    # Without constraints (plain SAC) costs are logged, not learned from.
-    cost = step.cost[:, : problem.num_constraints]
-    row = transition_of(
-        state,
-        action,
-        step.reward,
-        cost,
-        step.observation,
-        step.terminated,
-        step.truncated,
-    )
-    buffer = replay.add(state.replay, row)
-    agent = state.agent
-    if config.agent.normalize_observations:
-        agent = agents.observe(agent, state.observation)
-    rounds = state.rounds + 1
-    agent, metrics, updated = learn(learn_key, agent, buffer, rounds, problem, config)
-    summed, totals = add_to_totals(state.totals, step.reward, step.cost, done)
-    new_state = TrainState(
-        agent=agent,
-        replay=buffer,
-        env=env_state,
+    happened = Happened(
         observation=observation,
-        context=next_context(pivot_key, agent, state.context, cost, done, config),
-        totals=totals,
-        rounds=rounds,
+        next_observation=step.observation,
+        reward=step.reward,
+        cost=step.cost,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        metrics=step.metrics,
     )
-    return new_state, RoundReport(
-        metrics={**metrics, **act_metrics},
-        updated=updated,
-        finite_action=jnp.isfinite(action).all(),
-        finite_observation=jnp.isfinite(step.observation).all(),
-        cost=step.cost.sum(axis=0),
-        ended=done,
-        totals=summed,
-        env_metrics=step.metrics,
+    keys = (pivot_key, learn_key)
+    return absorb(
+        keys, state, env_state, action, happened, act_metrics, problem, config
     )
 
 
@@ -171,3 +142,15 @@ def choose_action(
         return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), nothing
 
     return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)
+
+
+def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
+    """The exploration radius at a point of the run."""
+    settings = config.agent.exploration
+    radius = settings.shift_radius
+    if settings.radius_is_kl:
+        radius = exploration.radius_from_kl(radius)
+    if not settings.decay:
+        return jnp.float32(radius)
+    left = 1 - env_steps / config.training.total_steps
+    return jnp.float32(radius) * jnp.clip(left, 0, 1)

@@ -13,21 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac import agents, pivots, replay
+from orac import pivots
 from orac.compilation import compiler_options
 from orac.config import Config
 from orac.envs.protocol import EnvSpec, to_box
+from orac.training.absorbing import Happened, absorb
 from orac.training.device import choose_action
-from orac.training.state import (
-    RoundReport,
-    Totals,
-    TrainState,
-    add_to_totals,
-    init_train_state,
-    learn,
-    next_context,
-    transition_of,
-)
+from orac.training.state import RoundReport, Totals, TrainState, init_train_state
 from orac.types import Metrics
 from orac.valuation import Context, Problem
 
@@ -70,7 +62,7 @@ def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
     """
 
     @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
-    def absorb(
+    def absorb_step(
         key: Key[Array, ""],
         state: TrainState,
         action: Array,
@@ -78,54 +70,10 @@ def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
         act_metrics: Metrics,
     ) -> tuple[TrainState, RoundReport]:
         _, pivot_key, learn_key = round_keys(key, state)
-        cost = step.cost[:, : problem.num_constraints]
-        row = transition_of(
-            state,
-            action,
-            step.reward,
-            cost,
-            step.next_observation,
-            step.terminated,
-            step.truncated,
-        )
-        buffer = replay.add(state.replay, row, step.valid)
-        agent = state.agent
-        if config.agent.normalize_observations:
-            agent = agents.observe(agent, state.observation)
-        rounds = state.rounds + 1
-        agent, metrics, updated = learn(
-            learn_key, agent, buffer, rounds, problem, config
-        )
-        done = (step.terminated | step.truncated) & step.valid
-        paid = jnp.where(step.valid[:, None], step.cost, 0)
-        summed, totals = add_to_totals(
-            state.totals, jnp.where(step.valid, step.reward, 0), paid, done
-        )
-        # A call that only reset an environment is no step of an episode.
-        totals = totals._replace(length=totals.length - ~step.valid)
-        new_state = TrainState(
-            agent=agent,
-            replay=buffer,
-            env=(),
-            observation=step.observation,
-            context=next_context(
-                pivot_key, agent, state.context, cost, done, config, step.valid
-            ),
-            totals=totals,
-            rounds=rounds,
-        )
-        return new_state, RoundReport(
-            metrics={**metrics, **act_metrics},
-            updated=updated,
-            finite_action=jnp.isfinite(action).all(),
-            finite_observation=jnp.isfinite(step.next_observation).all(),
-            cost=paid.sum(axis=0),
-            ended=done,
-            totals=summed,
-            env_metrics=step.metrics,
-        )
+        keys, happened = (pivot_key, learn_key), Happened(**step._asdict())
+        return absorb(keys, state, (), action, happened, act_metrics, problem, config)
 
-    return absorb
+    return absorb_step
 
 
 def restart(

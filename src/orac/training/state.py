@@ -1,4 +1,4 @@
-"""What a run is between two steps, and the bookkeeping that both loops share.
+"""What a run is between two steps.
 
 A checkpoint holds a `TrainState` and nothing else is needed to go on.
 """
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac import agents, exploration, learning, pivots, replay
+from orac import agents, pivots, replay
 from orac.agent_state import AgentState
 from orac.checks import unknown_name
 from orac.config import Config
 from orac.envs.protocol import EnvSpec
 from orac.replay import ReplayState
-from orac.types import Metrics, Transition
+from orac.types import Metrics
 from orac.valuation import Context, Problem, make_problem
 
 
@@ -125,143 +125,4 @@ def init_train_state(
         context=Context.start(num_envs, pivot),
         totals=Totals.zeros(num_envs, spec.num_costs),
         rounds=jnp.int32(0),
-    )
-
-
-def next_context(
-    key: Key[Array, ""],
-    agent: AgentState,
-    context: Context,
-    cost: Float[Array, "env constraint"],
-    done: Bool[Array, " env"],
-    config: Config,
-    valid: Bool[Array, " env"] | None = None,
-) -> Context:
-    """Add a step's cost to what the episode paid; new episodes draw a new pivot.
-
-    Where `valid` is False nothing was stepped, and nothing changes.
-    """
-    num_envs = done.shape[0]
-    pivot = pivots.sample(key, agent.pivot.params, config.agent.pivot.std, num_envs)
-    fresh = Context.start(num_envs, pivot)
-    paid = context.accumulated_cost + context.accumulated_discount[:, None] * cost
-    discount = context.accumulated_discount * config.agent.cost_discount
-    stepped = Context(
-        jnp.where(done[:, None], fresh.pivot, context.pivot),
-        jnp.where(done[:, None], fresh.accumulated_cost, paid),
-        jnp.where(done, fresh.accumulated_discount, discount),
-    )
-    if valid is None:
-        return stepped
-    return Context(
-        jnp.where(valid[:, None], stepped.pivot, context.pivot),
-        jnp.where(valid[:, None], stepped.accumulated_cost, context.accumulated_cost),
-        jnp.where(valid, stepped.accumulated_discount, context.accumulated_discount),
-    )
-
-
-def add_to_totals(
-    totals: Totals, reward: Array, cost: Array, done: Bool[Array, " env"]
-) -> tuple[Totals, Totals]:
-    """Sums including this step, and the same with ended episodes set back to zero."""
-    summed = Totals(totals.reward + reward, totals.cost + cost, totals.length + 1)
-    keep = ~done
-    return summed, Totals(
-        summed.reward * keep, summed.cost * keep[:, None], summed.length * keep
-    )
-
-
-def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
-    """The exploration radius at a point of the run."""
-    settings = config.agent.exploration
-    radius = settings.shift_radius
-    if settings.radius_is_kl:
-        radius = exploration.radius_from_kl(radius)
-    if not settings.decay:
-        return jnp.float32(radius)
-    left = 1 - env_steps / config.training.total_steps
-    return jnp.float32(radius) * jnp.clip(left, 0, 1)
-
-
-def learn(
-    key: Key[Array, ""],
-    agent: AgentState,
-    buffer: ReplayState,
-    rounds: Int[Array, ""],
-    problem: Problem,
-    config: Config,
-) -> tuple[AgentState, Metrics, Bool[Array, ""]]:
-    """The gradient steps that are due after this round, if any."""
-    training = config.training
-    updates_key, outer_key = jax.random.split(key)
-    ratio = training.gradient_steps * training.num_envs
-    num_updates, every = max(round(ratio), 1), max(round(1 / ratio), 1)
-    due = (rounds * training.num_envs >= training.learning_starts) & (
-        rounds % every == 0
-    )
-
-    def one(agent: AgentState, update_key: Array) -> tuple[AgentState, Metrics]:
-        sample_key, key = jax.random.split(update_key)
-        batch = replay.sample(sample_key, buffer, training.batch_size)
-        return agents.update(key, agent, batch, problem, config.agent)
-
-    def all_due(agent: AgentState) -> tuple[AgentState, Metrics]:
-        if num_updates == 1:
-            return one(agent, updates_key)
-        keys = jax.random.split(updates_key, num_updates)
-        agent, metrics = jax.lax.scan(one, agent, keys)
-        return agent, jax.tree.map(lambda x: x.mean(), metrics)
-
-    shapes = jax.eval_shape(all_due, agent)[1]
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    agent, metrics = jax.lax.cond(due, all_due, lambda a: (a, nothing), agent)
-    agent = outer_step(outer_key, agent, buffer, rounds, problem, config)
-    return agent, metrics, due
-
-
-def outer_step(
-    key: Key[Array, ""],
-    agent: AgentState,
-    buffer: ReplayState,
-    rounds: Int[Array, ""],
-    problem: Problem,
-    config: Config,
-) -> AgentState:
-    """The dual form's update of its pivots, every so many environment steps."""
-    if config.agent.risk_form != "dual" or not problem.constraints:
-        return agent
-    num_envs, every = config.training.num_envs, config.agent.pivot.every
-    steps = rounds * num_envs
-    due = (steps >= config.training.learning_starts) & (
-        steps // every > (steps - num_envs) // every
-    )
-
-    def outer(agent: AgentState) -> AgentState:
-        sample_key, update_key = jax.random.split(key)
-        batch = replay.sample(sample_key, buffer, config.training.batch_size)
-        return learning.update_pivot(update_key, agent, batch, problem, config.agent)
-
-    return jax.lax.cond(due, outer, lambda a: a, agent)
-
-
-def transition_of(
-    state: TrainState,
-    action: Array,
-    reward: Array,
-    cost: Array,
-    next_observation: Array,
-    terminated: Array,
-    truncated: Array,
-) -> Transition:
-    """A round's rows for the replay, with what was paid before the step."""
-    return Transition(
-        observation=state.observation,
-        action=action,
-        reward=reward,
-        cost=cost,
-        next_observation=next_observation,
-        terminated=terminated,
-        truncated=truncated,
-        accumulated_cost=state.context.accumulated_cost,
-        accumulated_discount=state.context.accumulated_discount,
     )
