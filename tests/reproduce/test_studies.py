@@ -134,7 +134,7 @@ def test_table_1_has_ours_beside_the_papers(maze):
     assert [line[0] for line in lines] == ["SAC-Lag", "WCSAC", "ORAC"]
     orac = next(line for line in text.splitlines() if "ORAC" in line and "0.15" in line)
     assert "100%" in orac and "230,000" in orac and "3 (paper 10)" in orac
-    assert "Ours: 100,000 steps, 1 environments, 1 gradient steps per step." in text
+    assert "Ours: 100,000 steps, 1 environment, 1 gradient step per step." in text
     assert "Partial" not in text
 
 

@@ -74,9 +74,11 @@ def budget_note(everything: Sequence[Found]) -> str:
 
 def _budget(config: Any) -> str:
     training = config.training
+    envs = "environment" if training.num_envs == 1 else "environments"
+    steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
     return (
-        f"{training.total_steps:,} steps, {training.num_envs} environments, "
-        f"{training.gradient_steps:g} gradient steps per step"
+        f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
+        f"{training.gradient_steps:g} {steps} per step"
     )
 
 
