@@ -10,7 +10,7 @@ import yaml
 
 from orac import config_text
 from orac.cli_studies import NAMES, seeds_of
-from orac.reproduce import paper
+from orac.reproduce import comparison, paper
 from orac.reproduce.command import Orders, carry_out
 from orac.reproduce.curves import Panel, draw, half_deviation
 from orac.reproduce.studies import STUDIES
@@ -240,14 +240,29 @@ def test_half_a_standard_deviation_is_the_papers_band():
     np.testing.assert_array_equal(half_deviation(curves, np.array([1, 2])), [1, np.nan])
 
 
-def test_the_interval_of_a_share_ends_at_0_and_1(maze):
+@pytest.mark.parametrize(
+    ("kind", "most"), [({"is_share": True}, 1), ({"limit": 0.5}, np.inf)]
+)
+def test_the_interval_of_a_share_ends_at_0_and_1_and_of_a_cost_at_0(maze, kind, most):
     study, out = maze
     found = collect(study.cases, out)[0]
     steps = np.array([1, 2])
     shares = iter([np.array([0.0, 0.1]), np.array([0.0, 1.0]), np.array([1.0, 1.0])])
-    panel = Panel("", [("x", found)], lambda _: (steps, next(shares)), is_share=True)
+    panel = Panel("", [("x", found)], lambda _: (steps, next(shares)), **kind)
     band = draw([[panel]]).axes[0].collections[0].get_paths()[0].vertices[:, 1]
-    assert band.min() >= 0 and band.max() <= 1
+    assert band.min() == 0 and band.max() <= most
+    assert band.max() > 1 or kind == {"is_share": True}
+
+
+def test_the_interval_of_a_mean_cost_in_a_table_starts_at_0(tmp_path, monkeypatch):
+    study = with_settings(STUDIES["table3"], 10_000)
+    fill(study, tmp_path, 2, evaluations=2, episodes=3)
+    far_apart = {"cost/mean": np.array([1.0, 31.0])}
+    monkeypatch.setattr(comparison, "seed_values", lambda *_: far_apart)
+    (table,) = study.make_tables(collect(study.cases, tmp_path))
+    cells = {row[table.columns.index("mean cost")] for row in table.rows}
+    # Student's interval of two seeds so far apart would start at -175.
+    assert len(cells) == 1 and cells.pop().startswith("16 [0, ")
 
 
 def test_the_band_is_an_interval_unless_the_papers_is_asked_for(tmp_path):

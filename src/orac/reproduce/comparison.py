@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orac.report.tables import Table, cell, number
 from orac.reproduce import paper
 from orac.reproduce.study import Found, shortcomings
-from orac.summaries import interval, seed_values
+from orac.summaries import key_interval, seed_values
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def _row(name: str, found: Found, columns: Sequence[Column]) -> tuple[str, ...]:
     printed = paper.look_up(found.case.key)
     cells = []
     for place, column in enumerate(columns):
-        cells.append(cell(interval(ours.get(column.key))))
+        known = key_interval(ours, column.key, group=found.group) if ours else None
+        cells.append(cell(known))
         cells.append(paper.spread_text(printed[place] if printed else None))
     seeds = f"{len(found.evaluated)} (paper {found.case.seeds})"
     return (name, *cells, seeds, _reached(found))

@@ -27,8 +27,15 @@ class Panel:
     lines: Sequence[tuple[str, Found]]
     read: ReadCurve
     limit: float | None = None
+    """Of a cost, which is never negative."""
     is_share: bool = False
     """Whether values are in [0, 1], and the axis shows all of it."""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """What the values cannot pass, and so no band does."""
+        lowest = 0.0 if self.is_share or self.limit is not None else -np.inf
+        return lowest, 1.0 if self.is_share else np.inf
 
 
 def draw(rows: Sequence[Sequence[Panel]], band: str = "interval") -> Any:
@@ -56,8 +63,7 @@ def _draw_panel(axes: Any, panel: Panel, styles: dict[str, int], band: str) -> N
         if not curves:
             continue
         steps, mean, low, high = _band(curves, band)
-        if panel.is_share:
-            low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+        low, high = np.clip(low, *panel.ends), np.clip(high, *panel.ends)
         number = styles[label]
         colour = COLOURS[number % len(COLOURS)]
         style = DASHES[number % len(DASHES)]
