@@ -60,14 +60,14 @@ NAN, INF = float("nan"), float("inf")
         ),
         (MultiplierConfig, dict(states="start"), "Did you mean 'starts'"),
         (
-            MultiplierConfig,
-            dict(states="starts", pid=True),
-            "needs multiplier.states 'replay', got 'starts'",
-        ),
-        (
             AgentConfig,
             dict(multiplier=MultiplierConfig(states="starts"), cost_discount=1.0),
             "needs an agent.cost_discount below 1",
+        ),
+        (
+            AgentConfig,
+            dict(multiplier=MultiplierConfig(states="starts"), cost_discount=1 - 1e-8),
+            "tells a start from later steps, got 0.99999999",
         ),
         (PivotConfig, dict(mode="stationry"), "Did you mean 'stationary'"),
         (PivotConfig, dict(std=0.0), "pivot.std must be above 0, got 0.0"),

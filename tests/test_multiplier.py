@@ -7,6 +7,7 @@ import pytest
 
 from agent_examples import (
     BATCH,
+    assert_same_bits,
     compiled_update,
     make_agent,
     make_batch,
@@ -75,14 +76,25 @@ def test_the_pid_controller_by_hand():
     np.testing.assert_allclose(found, np.array([first, second]).T, atol=1e-5)
 
 
-def test_the_risk_of_starts_is_their_mean_and_the_limit_where_there_is_none():
+def test_the_mean_risk_of_some_rows_is_theirs_alone_and_0_without_any():
     risk = jnp.array([[1.0, 2.0, 3.0, 4.0], [8.0, 0.0, 2.0, 0.0]])
-    limits = jnp.array([7.0, 9.0])
-    discount = jnp.array([1.0, 0.9999, 1.0, 0.5])
-    found = multipliers.risk_of_starts(risk, discount, limits)
-    np.testing.assert_array_equal(found, [[2.0] * 4, [5.0] * 4])
-    none = multipliers.risk_of_starts(risk, 0.9 * discount, limits)
-    np.testing.assert_array_equal(none, [[7.0] * 4, [9.0] * 4])
+    some = jnp.array([True, False, True, False])
+    np.testing.assert_array_equal(multipliers.mean_risk(risk, some), [2.0, 5.0])
+    np.testing.assert_array_equal(multipliers.mean_risk(risk, None), [2.5, 2.5])
+    np.testing.assert_array_equal(multipliers.mean_risk(risk, ~some & some), [0, 0])
+
+
+@pytest.mark.parametrize("pid", [False, True])
+def test_without_a_start_nothing_moves_not_even_adams_moments(pid):
+    config = small_config("wcsac-iqn", multiplier=MultiplierConfig(pid=pid))
+    limits, risk = problem_for(config).limits, jnp.full((1, BATCH), 9.0)
+    multiplier = multipliers.init(1, config.agent)
+    some, none = jnp.arange(BATCH) < 3, jnp.zeros(BATCH, bool)
+    moved = multipliers.update(multiplier, risk, limits, config.agent, some)
+    assert moved.value > multiplier.value
+    assert_same_bits(
+        multipliers.update(moved, 5 * risk, limits, config.agent, none), moved
+    )
 
 
 def test_starts_alone_teach_the_multiplier_when_asked_to():
@@ -91,7 +103,7 @@ def test_starts_alone_teach_the_multiplier_when_asked_to():
     agent, batch = make_agent(everywhere), make_batch(everywhere)
     agent = with_multiplier(agent, 1.0)
 
-    def step(config, discount):
+    def step(config, discount, agent=agent):
         rows = batch._replace(accumulated_discount=jnp.asarray(discount))
         return compiled_update(config)(KEY, agent, rows)
 
@@ -101,9 +113,10 @@ def test_starts_alone_teach_the_multiplier_when_asked_to():
     np.testing.assert_allclose(left.multiplier.value, right.multiplier.value, rtol=1e-6)
     name = "constraint/risk/cost"
     np.testing.assert_allclose(seen[name], also_seen[name], rtol=1e-5)
-    # No row a start: nothing is learned about it; one: it alone counts.
-    after, seen = step(starts, 0.9 * ones)
-    np.testing.assert_array_equal(after.multiplier.value, agent.multiplier.value)
-    assert seen[name] == seen["constraint/limit/cost"]
+    # No row a start: nothing is learned about it, and what was last seen stands.
+    after, seen = step(starts, 0.9 * ones, right)
+    assert_same_bits(after.multiplier, right.multiplier)
+    np.testing.assert_array_equal(seen[name], also_seen[name])
+    # One: it alone counts.
     one = step(starts, np.where(np.arange(BATCH) == 5, 1.0, 0.9).astype("float32"))[1]
     assert one[name] != pytest.approx(float(also_seen[name]), rel=1e-6)

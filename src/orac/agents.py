@@ -211,11 +211,10 @@ def update(
         config,
     )
     log_temperature = learning.update_temperature(state, log_prob, problem, config)
-    if config.multiplier.states == "starts":
-        risk = multipliers.risk_of_starts(
-            risk, context.accumulated_discount, problem.limits
-        )
-    multiplier = multipliers.update(state.multiplier, risk, problem.limits, config)
+    starts = multipliers.starts_held(context.accumulated_discount, config)
+    multiplier = multipliers.update(
+        state.multiplier, risk, problem.limits, config, starts
+    )
     gradient_steps = state.gradient_steps + 1
     target_reward, target_cost = learning.update_targets(
         gradient_steps,
@@ -252,9 +251,13 @@ def constraint_metrics(
 ) -> Metrics:
     """Multiplier, mean risk and limit side by side, so that a person sees who pulls."""
     metrics: Metrics = {}
+    held = risk.mean(axis=1)
+    if config.multiplier.states == "starts":
+        # A batch may have none; what was last seen of them stands until one has.
+        held = problem.limits + state.multiplier.previous_error
     for m, name in enumerate(problem.names):
         metrics[f"constraint/multiplier/{name}"] = state.multiplier.value[m]
-        metrics[f"constraint/risk/{name}"] = risk[m].mean()
+        metrics[f"constraint/risk/{name}"] = held[m]
         metrics[f"constraint/limit/{name}"] = problem.limits[m]
         if config.risk_form == "dual":
             metrics[f"constraint/pivot/{name}"] = (

@@ -114,11 +114,6 @@ class MultiplierConfig:
                     f"got {self.initial:g}. Raise the cap or start lower."
                 )
         check_flags("multiplier", self, "pid")
-        if self.pid and self.states == "starts":
-            raise ValueError(
-                "multiplier.pid needs multiplier.states 'replay', got 'starts': a batch "
-                "without a start has no error to control. Use one of the two."
-            )
         check_tuple("multiplier.pid_gains", self.pid_gains, "three numbers")
         if len(self.pid_gains) != 3:
             raise ValueError(
@@ -241,10 +236,12 @@ class AgentConfig:
         check_choice("agent.behaviour", self.behaviour, BEHAVIOURS)
         check_range("agent.discount", self.discount, 0, 1, open_low=True)
         check_range("agent.cost_discount", self.cost_discount, 0, 1, open_low=True)
-        if self.multiplier.states == "starts" and self.cost_discount == 1:
+        # Numerics: the learner's numbers have 24 bits.
+        if self.multiplier.states == "starts" and self.cost_discount > 1 - 2**-24:
             raise ValueError(
                 "multiplier.states 'starts' needs an agent.cost_discount below 1, which "
-                "tells a start from later steps, got 1. Set it to 0.9999, say."
+                f"tells a start from later steps, got {self.cost_discount!r}. Set it to "
+                "0.9999, say."
             )
         self._check_networks()
         check_flags(

@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from orac import critics, exploration, networks, observations, pivots, valuation
+from orac import (
+    critics,
+    exploration,
+    multipliers,
+    networks,
+    observations,
+    pivots,
+    valuation,
+)
 from orac.agent_state import AgentState
 from orac.config import AgentConfig
 from orac.optimizers import Learned, descend, make_optimizers
@@ -239,7 +247,9 @@ def update_pivot(
             state.cost_critics.params, inputs, action, levels, problem, config
         ).mean(axis=1)
         risk = valuation.risk_to_go(quantiles, weights, context, problem, config)
-        risk = valuation.episode_risk(risk, context, config).mean(axis=1)
+        starts = multipliers.starts_held(context.accumulated_discount, config)
+        risk = valuation.episode_risk(risk, context, config)
+        risk = multipliers.mean_risk(risk, starts)
         # Deviates from Eq. (36): the relu of the mean violation, not the mean of the
         # relu, as SRCPO's code has it.
         violation = jnp.maximum(risk - problem.limits, 0).sum()

@@ -5,9 +5,10 @@ Risks and limits come in as numbers; whose they are is not known here.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from orac.config import AgentConfig
 from orac.optimizers import make_optimizers
@@ -20,6 +21,7 @@ class Multiplier(NamedTuple):
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
     previous_error: Float[Array, " constraint"]
+    """Mean risk minus limit, when it was last seen."""
 
 
 def init(count: int, config: AgentConfig) -> Multiplier:
@@ -33,20 +35,26 @@ def init(count: int, config: AgentConfig) -> Multiplier:
     )
 
 
-def risk_of_starts(
-    risk: Float[Array, "constraint batch"],
-    accumulated_discount: Float[Array, " batch"],
-    limits: Float[Array, " constraint"],
-) -> Float[Array, "constraint batch"]:
-    """The mean risk of the rows that begin an episode, in every row.
+def starts_held(
+    accumulated_discount: Float[Array, " batch"], config: AgentConfig
+) -> Bool[Array, " batch"] | None:
+    """The rows that begin an episode, if their risk alone is held to the limit.
 
-    What is promised is the risk of an episode. Later states, with less left to pay, would
-    make up for starts with too much. A batch without a start says nothing, so the limit.
+    What is promised is the risk of an episode. Later states, with less left to pay, may make
+    up for starts with too much.
     """
-    starts = accumulated_discount == 1.0
-    mean = jnp.where(starts, risk, 0).sum(axis=1) / jnp.maximum(starts.sum(), 1)
-    mean = jnp.where(starts.any(), mean, limits)
-    return jnp.broadcast_to(mean[:, None], risk.shape)
+    if config.multiplier.states == "replay":
+        return None
+    return accumulated_discount == 1.0
+
+
+def mean_risk(
+    risk: Float[Array, "constraint batch"], rows: Bool[Array, " batch"] | None
+) -> Float[Array, " constraint"]:
+    """Over these rows, or all; 0 where there is none."""
+    if rows is None:
+        return risk.mean(axis=1)
+    return jnp.where(rows, risk, 0).sum(axis=1) / jnp.maximum(rows.sum(), 1)
 
 
 def update(
@@ -54,26 +62,43 @@ def update(
     risk: Float[Array, "constraint batch"],
     limits: Float[Array, " constraint"],
     config: AgentConfig,
+    rows: Bool[Array, " batch"] | None = None,
 ) -> Multiplier:
     """Raise each multiplier while its mean risk is above the limit; at least 0. Eq. (2).
 
     Gradient of multiplier * (limit - mean risk). Projected rather than squashed: the
-    paper starts at 0, which neither softplus nor exp can represent.
+    paper starts at 0, which neither softplus nor exp can represent. Of `rows` without
+    any, nothing is learned, and nothing moves: neither the multiplier nor Adam's moments.
     """
-    violation = risk.mean(axis=1) - limits
+    moved = move(multiplier, mean_risk(risk, rows) - limits, limits, config)
+    if rows is None:
+        return moved
+    return jax.tree.map(
+        lambda new, old: jnp.where(rows.any(), new, old), moved, multiplier
+    )
+
+
+def move(
+    multiplier: Multiplier,
+    violation: Float[Array, " constraint"],
+    limits: Float[Array, " constraint"],
+    config: AgentConfig,
+) -> Multiplier:
+    """One step of Adam or of the PID controller."""
     cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
     if config.multiplier.pid:
         proportional, integral_gain, derivative = config.multiplier.pid_gains
         # A limit of 0 has no scale of its own.
-        error = violation / jnp.where(limits > 0, limits, 1.0)
+        scale = jnp.where(limits > 0, limits, 1.0)
+        error = violation / scale
         integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
-        rise = jnp.maximum(error - multiplier.previous_error, 0)
+        rise = jnp.maximum(error - multiplier.previous_error / scale, 0)
         value = proportional * error + integral + derivative * rise
         return Multiplier(
-            jnp.clip(value, 0, cap), multiplier.opt_state, integral, error
+            jnp.clip(value, 0, cap), multiplier.opt_state, integral, violation
         )
     updates, opt_state = make_optimizers(config).multiplier.update(
         -violation, multiplier.opt_state
     )
     value = jnp.clip(multiplier.value + jnp.asarray(updates), 0, cap)
-    return Multiplier(value, opt_state, multiplier.integral, multiplier.previous_error)
+    return Multiplier(value, opt_state, multiplier.integral, violation)
