@@ -293,6 +293,17 @@ def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
     )
 
 
+def test_training_on_beside_a_run_directory_is_warned_about(
+    pendulum, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(pendulum, "run_path", tmp_path / "seed-000")
+    monkeypatch.setattr(pendulum, "config", pendulum.config)
+    monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
+    monkeypatch.setattr(pendulum, "_train", lambda *_: None)
+    with pytest.warns(orac.api.NotRecorded, match=r"seed-000, which .* orac.resume"):
+        pendulum.learn(500, progress_bar=False)
+
+
 @pytest.mark.parametrize("total", [100, 400])
 def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total):
     before = pendulum.config

@@ -26,8 +26,10 @@ def test_the_long_path_twice_in_a_row_within_the_limit_ends_it():
 
 
 def test_it_goes_on_while_the_worst_case_is_above_the_limit():
-    going_on, success = watch((95, 4, 1), (95, 4, 1), (98, 2, 0))
-    assert going_on == [True, True, False]
+    going_on, success = watch(
+        (95, 4, 1), (95, 5, 0), (95, 4, 1), (98, 2, 0), (99, 1, 0)
+    )
+    assert going_on == [True, True, True, True, False]
     # Found is found, though the worst case came later.
     assert success.found_at == 2000
 

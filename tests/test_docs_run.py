@@ -78,6 +78,7 @@ def test_the_shell_of_the_readme_runs(report_venv, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # four minutes alone, three times that beside other tests
 def test_the_demo_finds_the_long_way(report_venv, tmp_path):
     # A make that runs these tests would have this one tell of directories too.
     target = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()[

@@ -41,6 +41,10 @@ class NothingLearned(UserWarning):
     """The warning that a run will end before its learning starts."""
 
 
+class NotRecorded(UserWarning):
+    """The warning that an agent trains on beside its run directory."""
+
+
 def nothing_learned(config: Config) -> str:
     """The sentence of that warning; empty when the run will learn."""
     start, total = config.training.learning_starts, config.training.total_steps
@@ -112,12 +116,20 @@ class Agent:
         if sentence:
             warnings.warn(sentence, NothingLearned, stacklevel=2)
         records: Records = NoRecords()
+        if out is None and self.run_path is not None:
+            warnings.warn(
+                f"these steps are not recorded in {self.run_path}, which ends where it is. "
+                "orac.resume goes on with it, and records.",
+                NotRecorded,
+                stacklevel=2,
+            )
         if out is not None:
             if self.num_timesteps:
                 raise ValueError(
                     "out must be given at the first call of learn, got it after "
                     f"{self.num_timesteps:,} steps, whose records would be missing. "
-                    "Make a new agent, or save this one with save()."
+                    "Make a new agent, or save this one with save(); orac.resume goes on "
+                    "with a run directory."
                 )
             check_trackers(trackers)
             run = RunDirectory.create(

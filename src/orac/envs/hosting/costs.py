@@ -21,7 +21,10 @@ REPORT_IT = (
     "with cost_keys=, or compute it with cost_fn=."
 )
 NUMBERS = "Report a float, or a flat array with one number per constraint."
-SAME_NUMBER = "Report as many at every step as cost_names= has names."
+SAME_NUMBER = (
+    "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), and "
+    "report as many at every step."
+)
 FINITE = "Guard its formula against division by zero and overflow."
 FROM_ZERO = (
     "A cost is at least 0: report max(cost, 0), and put what is good in the reward."
