@@ -229,16 +229,7 @@ def collect(key, state, env, config):
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    happened = Happened(
-        observation=observation,
-        next_observation=step.observation,
-        reward=step.reward,
-        cost=step.cost,
-        terminated=step.terminated,
-        truncated=step.truncated,
-        metrics=step.metrics,
-    )
-    row = transition_of(state, action, happened, problem)
+    row = transition_of(state, action, Happened.of(step, observation), problem)
     context = next_context(
         pivot_key, state.agent, state.context, step.cost, step.done, config
     )

@@ -128,7 +128,7 @@ def make_learn(kappa: float, shared: bool, steps: int) -> Callable[[int], np.nda
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=3_000, help="gradient steps")
+    parser.add_argument("--steps", type=int, default=20_000, help="gradient steps")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     names = ["guard, first step", "guard, due", "long, first step", "long, due"]

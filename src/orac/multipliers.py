@@ -1,6 +1,6 @@
 """The Lagrange multipliers: what a unit of risk costs the actor, and how that price moves.
 
-Risks and limits come in as numbers; whose they are is not known here.
+Risks and limits come in as numbers; which rows of a batch are held to a limit is said here.
 """
 
 from typing import NamedTuple

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from orac import agents, learning, pivots, replay
 from orac.agent_state import AgentState
 from orac.config import Config
+from orac.envs.protocol import Step
 from orac.replay import ReplayState
 from orac.training.state import RoundReport, Totals, TrainState
 from orac.types import Metrics, Transition
@@ -34,6 +35,19 @@ class Happened(NamedTuple):
     """The environment's own numbers by name."""
     valid: Bool[Array, " env"] | None = None
     """False where an environment was only reset: there is no step to store. None: all are."""
+
+    @staticmethod
+    def of(step: Step, observation: Float[Array, "env observation"]) -> "Happened":
+        """A step of JAX environments, and what they show next."""
+        return Happened(
+            observation=observation,
+            next_observation=step.observation,
+            reward=step.reward,
+            cost=step.cost,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            metrics=step.metrics,
+        )
 
 
 def absorb(

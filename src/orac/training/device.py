@@ -103,16 +103,7 @@ def one_round(
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    happened = Happened(
-        observation=observation,
-        next_observation=step.observation,
-        reward=step.reward,
-        cost=step.cost,
-        terminated=step.terminated,
-        truncated=step.truncated,
-        metrics=step.metrics,
-    )
-    keys = (pivot_key, learn_key)
+    keys, happened = (pivot_key, learn_key), Happened.of(step, observation)
     return absorb(
         keys, state, env_state, action, happened, act_metrics, problem, config
     )
