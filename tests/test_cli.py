@@ -12,7 +12,8 @@ import yaml
 from command_examples import ENV, train_words
 from orac import config_text, presets
 from orac.api import Agent
-from orac.cli import finish, main, make_parser
+from orac.cli import main, make_parser
+from orac.cli_training import finish
 from orac.reading import read_columns
 from orac.runs.directory import run_path
 

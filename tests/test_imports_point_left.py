@@ -31,7 +31,7 @@ ROOMS = """
     plots playing pictures video report compare
     worker schedule processes schedule_ray reproduce sweep
     demo doctor
-    cli_options cli_evaluation cli_studies cli __main__
+    cli_options cli_evaluation cli_studies cli_training cli __main__
 """
 ORDER = ROOMS.split()
 MATHS = ORDER[: ORDER.index("envs.protocol")]

@@ -222,7 +222,7 @@ def update(
         (reward_critics.params, cost_critics.params),
         config,
     )
-    new_state = AgentState(
+    new_state = state._replace(
         actor=actor,
         reward_critics=reward_critics,
         cost_critics=cost_critics,
@@ -230,8 +230,6 @@ def update(
         target_cost_critics=target_cost,
         log_temperature=log_temperature,
         multiplier=multiplier,
-        pivot=state.pivot,
-        observation_stats=state.observation_stats,
         gradient_steps=gradient_steps,
     )
     metrics = {

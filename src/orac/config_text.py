@@ -7,6 +7,7 @@ Unknown keys are errors that name the nearest known one. Values are YAML, so `1e
 import ast
 import dataclasses
 import inspect
+import itertools
 import re
 import types
 import typing
@@ -15,9 +16,8 @@ from typing import Any
 
 import yaml
 
-from orac import config as config_module
 from orac.checks import frozen_value, unknown_name
-from orac.config import Config
+from orac.config import Config, EnvConfig
 
 
 def to_dict(value: Any) -> Any:
@@ -26,7 +26,7 @@ def to_dict(value: Any) -> Any:
         plain = {
             f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)
         }
-        if isinstance(value, config_module.EnvConfig):
+        if isinstance(value, EnvConfig):
             plain["params"] = {name: to_dict(v) for name, v in value.params}
         return plain
     if isinstance(value, tuple):
@@ -196,39 +196,34 @@ def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
 
 
 def field_sentences() -> dict[str, str]:
-    """The sentence behind each field, by dotted name, read from the source of `config`."""
-    tree = ast.parse(inspect.getsource(config_module))
-    by_class: dict[str, dict[str, str]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            by_class[node.name] = _sentences_of(node)
-
-    def collect(kind: type, path: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        hints = typing.get_type_hints(kind)
-        for f in dataclasses.fields(typing.cast(Any, kind)):
-            where = f"{path}.{f.name}" if path else f.name
-            hint = hints[f.name]
-            inner = typing.get_args(hint)
-            if dataclasses.is_dataclass(hint):
-                found |= collect(typing.cast(type, hint), where)
-            elif inner and dataclasses.is_dataclass(inner[0]):
-                found |= collect(typing.cast(type, inner[0]), f"{where}.0")
-            else:
-                found[where] = by_class[kind.__name__].get(f.name, "")
-        return found
-
-    return collect(Config, "")
+    """The sentence behind each field, by dotted name, read from the configs' source."""
+    return _collect_sentences(Config, "")
 
 
-def _sentences_of(node: ast.ClassDef) -> dict[str, str]:
-    found = {}
-    for statement, following in zip(node.body, node.body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-        ):
-            found[statement.target.id] = " ".join(str(following.value.value).split())
+def _collect_sentences(kind: type, path: str) -> dict[str, str]:
+    sentences, found = _sentences_of(kind), dict[str, str]()
+    hints = typing.get_type_hints(kind)
+    for f in dataclasses.fields(typing.cast(Any, kind)):
+        where = f"{path}.{f.name}" if path else f.name
+        hint = hints[f.name]
+        inner = typing.get_args(hint)
+        if dataclasses.is_dataclass(hint):
+            found |= _collect_sentences(typing.cast(type, hint), where)
+        elif inner and dataclasses.is_dataclass(inner[0]):
+            found |= _collect_sentences(typing.cast(type, inner[0]), f"{where}.0")
+        else:
+            found[where] = sentences.get(f.name, "")
     return found
+
+
+def _sentences_of(kind: type) -> dict[str, str]:
+    """The texts that follow the fields of one class."""
+    body = typing.cast(Any, ast.parse(inspect.getsource(kind)).body[0]).body
+    return {
+        statement.target.id: " ".join(str(following.value.value).split())
+        for statement, following in itertools.pairwise(body)
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+    }
