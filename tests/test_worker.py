@@ -11,8 +11,15 @@ from orac.worker import Task
 CLAIM = """
 import sys
 from pathlib import Path
-from orac.worker import claim_processors
+from orac.runs.processors import claim_processors
 print(*claim_processors({threads}, Path({folder!r})), flush=True)
+sys.stdin.read()
+"""
+LIMIT = """
+import os, sys
+from orac.runs.processors import limit_threads
+limit_threads({threads})
+print(*sorted(os.sched_getaffinity(0)), flush=True)
 sys.stdin.read()
 """
 ALONE = """
@@ -33,10 +40,11 @@ needs_two = pytest.mark.skipif(
 )
 
 
-def start(code):
+def start(code, **settings):
     pipe = subprocess.PIPE
     words = [sys.executable, "-c", code]
-    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+    env = {**os.environ, **settings}
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
 
 
 def claims(folder, threads):
@@ -63,6 +71,23 @@ def test_a_worker_that_wants_more_than_is_free_shares(tmp_path):
     assert len(mine) == everything and len(shared) == 1
     for process in (first, second):
         process.communicate()
+
+
+@needs_two
+def test_two_runs_that_are_resumed_side_by_side_do_not_share_a_processor(tmp_path):
+    pair = [start(LIMIT.format(threads=1), TMPDIR=str(tmp_path)) for _ in range(2)]
+    first, second = [process.stdout.readline().split() for process in pair]
+    assert len(first) == len(second) == 1 and first != second
+    for process in pair:
+        process.communicate()
+
+
+def test_whoever_may_use_all_processors_claims_none(tmp_path):
+    everything = sorted(map(str, os.sched_getaffinity(0)))
+    process = start(LIMIT.format(threads=len(everything)), TMPDIR=str(tmp_path))
+    assert process.stdout.readline().split() == everything
+    process.communicate()
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_worker_stops_when_whoever_started_it_is_gone():

@@ -1,6 +1,6 @@
 """What cost critics make of the maze's two ways, by kappa and by whose fractions they are.
 
-    python tools/critic_readings.py --record results/maze_readings
+    python tools/critic_readings.py --jobs 2 --record results/maze_readings
 
 Nobody acts here: a chain of ten steps stands for each way, the cost falls due in the middle,
 and the critics of the maze's preset learn what is to come from fresh batches, bootstrapping
@@ -10,7 +10,9 @@ the CVaR at 0.05 is 20 and 4. A row of the table is a reading; the seeds are its
 
 import argparse
 import csv
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from orac import agents, learning, presets, valuation
 from orac.agent_state import AgentState
 from orac.compilation import compiler_options
 from orac.config import AgentConfig
+from orac.runs.processors import limit_threads
 from orac.statistics import mean_interval
 from orac.types import Transition
 from orac.valuation import Context, Problem, make_problem
@@ -125,10 +128,24 @@ def make_learn(kappa: float, shared: bool, steps: int) -> Callable[[int], np.nda
     return lambda seed: risks(run(jax.random.key(seed)), problem, config)
 
 
+def learn_all(reading: tuple[float, bool], seeds: int, steps: int) -> list[list[float]]:
+    """A row for each seed."""
+    learn = make_learn(*reading, steps)
+    return [learn(seed).ravel().tolist() for seed in range(seeds)]
+
+
+def table_row(kappa: float, shared: bool, found: list[list[float]]) -> str:
+    intervals = [mean_interval(column) for column in zip(*found, strict=True)]
+    cells = [f"{i.estimate:.2f} [{i.low:.2f}, {i.high:.2f}]" for i in intervals]
+    whose = "one set" if shared else "one for each row"
+    return f"| {kappa:g} | {whose} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20_000, help="gradient steps")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     names = ["guard, first step", "guard, due", "long, first step", "long, due"]
@@ -136,16 +153,14 @@ def main() -> None:
         f"| kappa | fractions | {' | '.join(names)} |",
         "|---|---|---|---|---|---|",
     ]
-    rows = []
-    for kappa, shared in READINGS:
-        learn = make_learn(kappa, shared, options.steps)
-        found = np.stack([learn(seed).ravel() for seed in range(options.seeds)])
-        intervals = [mean_interval(column) for column in found.T]
-        cells = [f"{i.estimate:.2f} [{i.low:.2f}, {i.high:.2f}]" for i in intervals]
-        whose = "one set" if shared else "one for each row"
-        lines.append(f"| {kappa:g} | {whose} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-        rows += [[kappa, shared, seed, *row] for seed, row in enumerate(found)]
+    rows: list[list[Any]] = []
+    work = partial(learn_all, seeds=options.seeds, steps=options.steps)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, limit_threads, (1,)) as pool:
+        for reading, found in zip(READINGS, pool.map(work, READINGS), strict=True):
+            lines.append(table_row(*reading, found))
+            print(lines[-1], flush=True)
+            rows += [[*reading, seed, *row] for seed, row in enumerate(found)]
     if options.record:
         (options.record / "critics.md").write_text("\n".join(lines) + "\n")
         with (options.record / "critics.csv").open("w", newline="") as file:

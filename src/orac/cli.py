@@ -29,7 +29,8 @@ from orac.cli_studies import (
 from orac.cli_training import run_config, run_resume, run_train
 from orac.compilation import keep_compiled_programs
 from orac.runs.directory import RunInUse
-from orac.runs.machine import limit_threads, threads_of
+from orac.runs.machine import threads_of
+from orac.runs.processors import limit_threads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

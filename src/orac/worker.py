@@ -1,23 +1,21 @@
 """One run in a process of its own: begun, or resumed from its last checkpoint.
 
 `python -m orac.worker` reads its task as one line of JSON and then keeps listening: when
-whoever started it is gone, its input ends, and it saves and stops. A processor is claimed
-by locking a file, so that two workers of one machine never share one, whoever started
-them. Knows nothing of tables, grids or clusters.
+whoever started it is gone, its input ends, and it saves and stops. Its processors are its
+own (`runs/processors.py`). Knows nothing of tables, grids or clusters.
 """
 
-import fcntl
 import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from orac.runs.processors import claim_processors
 
 FINISHED, FAILED, STOPPED = 0, 1, 130
 """Exit codes."""
@@ -99,42 +97,6 @@ def _when_free(begin: Callable[[], Any], seconds: float = LOCK_SECONDS) -> Any:
             if time.monotonic() > until:
                 raise
             time.sleep(1)
-
-
-def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
-    """Use `threads` processors that no other worker of this machine uses, if there are.
-
-    The kernel gives a claim back however the process ends. A machine with too few free
-    processors gives busy ones; one without affinities (macOS) is left as it is.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return []
-    allowed = sorted(os.sched_getaffinity(0))
-    folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    chosen = []
-    for processor in allowed:
-        if len(chosen) < threads and _lock(folder / str(processor)):
-            chosen.append(processor)
-    chosen += [p for p in _rotated(allowed) if p not in chosen][: threads - len(chosen)]
-    os.sched_setaffinity(0, chosen)
-    return sorted(chosen)
-
-
-def _lock(file: Path) -> bool:
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return False
-    return True
-
-
-def _rotated(processors: Sequence[int]) -> list[int]:
-    """From a place that differs between processes: the busy ones are shared evenly."""
-    start = os.getpid() % len(processors)
-    return [*processors[start:], *processors[:start]]
 
 
 if __name__ == "__main__":

@@ -52,16 +52,6 @@ def count_threads() -> int:
     return os.cpu_count() or 1
 
 
-def limit_threads(threads: int | None) -> None:
-    """Use so many processors from here on, where there are more; before JAX starts.
-
-    A run that began on fewer threads is then resumed with the same bits.
-    """
-    if threads and hasattr(os, "sched_setaffinity"):
-        processors = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, processors[:threads])
-
-
 def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
     """The number of threads a run was started with, if it says."""
     try:
