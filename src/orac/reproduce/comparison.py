@@ -6,6 +6,7 @@ Ours are means over seeds with 95 % intervals; the paper's have the spread it pr
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orac.config import TrainingConfig
 from orac.report.tables import Table, cell, number
 from orac.reproduce import paper
 from orac.reproduce.study import Found, shortcomings
@@ -86,10 +87,15 @@ def _reached(found: Found) -> str:
 def budget_note(everything: Sequence[Found]) -> str:
     """What our runs had: steps, environments side by side, gradient steps."""
     known = dict.fromkeys(
-        f"{training.total_steps:,} steps, {training.num_envs} environments side by side, "
-        f"{training.gradient_steps:g} gradient steps per environment step"
-        for found in everything
-        for run in found.runs
-        for training in [run.config.training]
+        _budget(run.config.training) for found in everything for run in found.runs
     )
-    return f"Our runs: {' and '.join(known) or 'none yet'}."
+    return f"Ours: {' and '.join(known) or 'nothing was run yet'}."
+
+
+def _budget(training: TrainingConfig) -> str:
+    envs = "environment" if training.num_envs == 1 else "environments"
+    steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
+    return (
+        f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
+        f"{training.gradient_steps:g} {steps} per step"
+    )

@@ -14,6 +14,7 @@ from orac import config_text, presets
 from orac.reading import Run
 from orac.report.tables import Table, cell
 from orac.reproduce import paper
+from orac.reproduce.comparison import budget_note
 from orac.reproduce.convergence import (
     IN_A_ROW,
     LONG_SHARE,
@@ -59,27 +60,9 @@ def make_tables(everything: Sequence[Found]) -> list[Table]:
         "have it, among runs that converged. Brackets: 95 % intervals over seeds "
         "(Clopper-Pearson; Student's t, cut at the budget). Only finished runs count."
     )
-    notes = (budget_note(everything), note, *shortcomings(everything))
+    budget = f"{budget_note(everything)} The paper: 500,000 steps, 10 seeds."
+    notes = (budget, note, *shortcomings(everything))
     return [Table(TITLE, columns, rows, notes)]
-
-
-def budget_note(everything: Sequence[Found]) -> str:
-    """What the runs had: steps, environments side by side, gradient steps."""
-    known = dict.fromkeys(
-        _budget(run.config) for found in everything for run in found.runs
-    )
-    words = " and ".join(known) or "nothing was run yet"
-    return f"Ours: {words}. The paper: 500,000 steps, 10 seeds."
-
-
-def _budget(config: Any) -> str:
-    training = config.training
-    envs = "environment" if training.num_envs == 1 else "environments"
-    steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
-    return (
-        f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
-        f"{training.gradient_steps:g} {steps} per step"
-    )
 
 
 def _row(found: Found) -> tuple[str, ...]:
