@@ -130,6 +130,38 @@ def test_a_place_with_a_run_of_other_settings_is_refused(tmp_path):
         check_plan(plan(tmp_path, (0,), steps=500))
 
 
+def test_other_settings_of_another_seed_are_refused_before_anything_runs(tmp_path):
+    run(plan(tmp_path, (0,)))
+    with pytest.raises(ValueError, match=r"seed-000 holds a run with .* 500 is asked"):
+        check_plan(plan(tmp_path, (1,), steps=500))
+    check_plan(plan(tmp_path, (1,)))
+
+
+def test_a_worker_that_is_stopped_before_it_listens_has_stopped(tmp_path):
+    (one,) = plan(tmp_path, (0,))
+    asleep = (
+        sys.executable,
+        "-c",
+        "import time; print('up', flush=True); time.sleep(60)",
+    )
+    child = processes.Child(one.path, one.task(1, ()), asleep)
+    while "up" not in child.log.read_text():
+        time.sleep(0.05)
+    child.stop()
+    child.process.wait(timeout=30)
+    assert child.process.returncode == -signal.SIGINT
+    assert child.result() == ("stopped", "")
+
+
+def test_a_worker_that_somebody_else_interrupts_has_failed(tmp_path):
+    (one,) = plan(tmp_path, (0,))
+    suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    child = processes.Child(one.path, one.task(1, ()), (sys.executable, "-c", suicide))
+    child.process.wait(timeout=30)
+    status, error = child.result()
+    assert status == "failed" and "signal 9" in error
+
+
 def test_two_runs_in_one_place_are_refused(tmp_path):
     (one,) = plan(tmp_path, (0,))
     other = PlannedRun("other", one.config, "default", tmp_path)

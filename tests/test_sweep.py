@@ -74,7 +74,8 @@ def test_a_grid_is_rendered_like_a_report(tmp_path):
         ({"vary": [1]}, "vary must be a mapping of config fields"),
         ({"set": {"seed": 1}}, "seed of a grid is said by its own key"),
         ({"seeds": 0}, "seeds must be a number, such as 5, or a list"),
-        ({"seeds": [1, 1]}, "seeds must be a number, such as 5, or a list"),
+        ({"seeds": [1, 1]}, r"seeds must not repeat, got \[1, 1\]"),
+        ({"name": "../../away"}, "must be letters, digits .* Try 'away'"),
         ({"seeds": [True]}, "seeds must be a number, such as 5, or a list"),
     ],
 )
@@ -96,8 +97,20 @@ def test_an_unknown_study_gets_the_nearest(capsys):
     assert "Did you mean 'table1'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["--jobs=0", "--threads=0", "--backend=rai"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--jobs=0",
+        "--threads=0",
+        "--backend=rai",
+        "--budget=0",
+        "--budget=nan",
+        "--set=env.params.gard_probability=0.1",
+    ],
+)
 def test_orders_that_mean_nothing_are_refused(word, tmp_path, capsys):
     words = ["reproduce", "table1", f"--out={tmp_path}", word]
     assert main(words) == 1
-    assert "must be" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "must be" in told or "Did you mean 'guard_probability'" in told
+    assert not [*tmp_path.rglob("seed-*")], "nothing was begun"

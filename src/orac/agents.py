@@ -201,14 +201,9 @@ def update(
     reward_critics, cost_critics, critic_metrics = learning.update_critics(
         critic_key, state, batch, inputs, next_inputs, problem, config
     )
+    online = (reward_critics.params, cost_critics.params)
     actor, log_prob, risk, actor_metrics = learning.update_actor(
-        actor_key,
-        state,
-        (reward_critics.params, cost_critics.params),
-        inputs,
-        context,
-        problem,
-        config,
+        actor_key, state, online, inputs, context, problem, config
     )
     log_temperature = learning.update_temperature(state, log_prob, problem, config)
     starts = multipliers.starts_held(context.accumulated_discount, config)
@@ -219,7 +214,7 @@ def update(
     target_reward, target_cost = learning.update_targets(
         gradient_steps,
         (state.target_reward_critics, state.target_cost_critics),
-        (reward_critics.params, cost_critics.params),
+        online,
         config,
     )
     new_state = state._replace(

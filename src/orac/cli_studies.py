@@ -1,6 +1,7 @@
 """`orac reproduce` and `orac sweep`: their options, and words to a study to its runs."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def add_schedule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=float,
+        default=math.inf,
         metavar="HOURS",
         help="stop, with everything saved, when these are used; run again to go on",
     )
@@ -133,6 +135,11 @@ def orders_of(
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}.")
+    if not options.budget > 0:
+        raise ValueError(
+            f"--budget must be hours above 0, got {options.budget:g}. Leave it out to run "
+            "to the end."
+        )
     return Orders(
         out,
         seeds,

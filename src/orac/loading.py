@@ -75,6 +75,8 @@ def resume(
             )
         records = RunRecords(run, agent.runner, trackers)
         _, told = records.restore(agent.runner, agent._counters)
+        if agent.num_timesteps < config.training.total_steps:
+            run.note_commit()
     except BaseException:
         run.close()
         raise

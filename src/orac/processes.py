@@ -26,6 +26,7 @@ class Child:
     """A worker process that does one run; its words go to log.txt beside the run."""
 
     def __init__(self, folder: Path, task: Task, program: Sequence[str]) -> None:
+        self._told_to_stop = False
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
         with open(self.log, "ab") as log:
@@ -45,6 +46,7 @@ class Child:
 
     def stop(self) -> None:
         if self.process.poll() is None:
+            self._told_to_stop = True
             self.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
@@ -61,7 +63,8 @@ class Child:
         self._hang_up()
         if code == FINISHED:
             return "finished", ""
-        if code == STOPPED:
+        # Before it listens, when there is nothing to save yet, the signal ends it.
+        if code == STOPPED or (self._told_to_stop and code == -signal.SIGINT):
             return "stopped", ""
         if code < 0:
             return "failed", (

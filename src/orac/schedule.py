@@ -6,13 +6,14 @@ budget, lets every worker save; the same call later goes on from there, and fini
 are skipped. Knows nothing of what the runs are for.
 """
 
+import math
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -110,31 +111,45 @@ class Backend(Protocol):
 
 
 def check_plan(runs: Sequence[PlannedRun]) -> None:
-    """Refuse two runs in one place, and a place that holds a run of other settings."""
+    """Refuse two runs in one place, and a place beside runs of other settings.
+
+    Runs that differ in their seed alone are neighbours; others would be one row of a table.
+    """
     seen: dict[Path, PlannedRun] = {}
+    there: dict[Path, dict[Path, Config]] = {}
     for run in runs:
         if seen.setdefault(run.path, run) is not run:
             raise ValueError(
                 f"runs must have places of their own, but {seen[run.path]} and {run} "
                 f"both go to {run.path}. Give them different names or seeds."
             )
-        if not (run.path / "config.yaml").exists():
-            continue
-        there = config_text.from_dict(read_config(run.path))
-        changes = config_text.difference(run.config, there)
-        if changes:
-            name, (ours, theirs) = next(iter(changes.items()))
-            more = f" and {len(changes) - 1} fields more" if len(changes) > 1 else ""
-            raise ValueError(
-                f"{run.path} holds a run with {name} {theirs}, and {ours} is asked for"
-                f"{more}. Repeat the settings it was begun with, or choose another --out."
-            )
+        folder = run.path.parent
+        if folder not in there:
+            there[folder] = _configs_below(folder)
+        for path, config in there[folder].items():
+            _check_alike(run, path, replace(config, seed=run.config.seed))
+
+
+def _configs_below(folder: Path) -> dict[Path, Config]:
+    paths = sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
+    return {path: config_text.from_dict(read_config(path)) for path in paths}
+
+
+def _check_alike(run: PlannedRun, path: Path, there: Config) -> None:
+    changes = config_text.difference(run.config, there)
+    if changes:
+        name, (ours, theirs) = next(iter(changes.items()))
+        more = f" and {len(changes) - 1} fields more" if len(changes) > 1 else ""
+        raise ValueError(
+            f"{path} holds a run with {name} {theirs}, and {ours} is asked for{more}. "
+            "Repeat the settings it was begun with, or choose another --out."
+        )
 
 
 def run_all(
     runs: Sequence[PlannedRun],
     backend: Backend,
-    budget_seconds: float | None = None,
+    budget_seconds: float = math.inf,
     say: Callable[[str], None] = print,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Outcome]:
@@ -151,7 +166,7 @@ def run_all(
         try:
             while backend.running or (waiting and not stopping):
                 if not stopping:
-                    over = budget_seconds and clock() - started >= budget_seconds
+                    over = clock() - started >= budget_seconds
                     stopping = "asked to" if asked else "budget used" if over else ""
                     if stopping:
                         say(f"Stopping ({stopping}): every worker saves first.")

@@ -51,6 +51,11 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
         if key not in KEYS:
             raise unknown_name("a key of the grid", str(key), KEYS)
     name = str(grid.get("name", name))
+    if name != safe_name(name):
+        raise ValueError(
+            "name of the grid heads a folder and must be letters, digits and . _ + = -, got "
+            f"{name!r}. Try {safe_name(name)!r}."
+        )
     fixed = _mapping(grid, "set")
     varied = {k: _listed(v, f"vary.{k}") for k, v in _mapping(grid, "vary").items()}
     cases = [
@@ -90,8 +95,9 @@ def _seeds(value: Any) -> tuple[int, ...]:
         and all(
             isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in value
         )
-        and len(set(value)) == len(value)
     ):
+        if len(set(value)) < len(value):
+            raise ValueError(f"seeds must not repeat, got {value!r}. Leave one out.")
         return tuple(value)
     raise ValueError(
         f"seeds must be a number, such as 5, or a list, such as [0, 3]; got {value!r}."

@@ -134,7 +134,8 @@ def test_table_1_has_ours_beside_the_papers(maze):
     assert [line[0] for line in lines] == ["SAC-Lag", "WCSAC", "ORAC"]
     orac = next(line for line in text.splitlines() if "ORAC" in line and "0.15" in line)
     assert "100%" in orac and "230,000" in orac and "3 (paper 10)" in orac
-    assert "Ours: 100,000 steps, 1 environment, 1 gradient step per step." in text
+    assert "Ours: 100,000 steps, 1 environment, 1 gradient step per step, an" in text
+    assert "Not the preset's" not in text and "can have converged" not in text
     assert "Partial" not in text
 
 
@@ -154,6 +155,35 @@ def test_table_1_counts_success_and_steps_over_seeds(maze):
     assert float(table.rows[0][4].split()[0].replace(",", "")) == pytest.approx(
         np.mean(steps), rel=0.001
     )
+
+
+def test_table_1_says_how_many_seeds_end_within_their_limit(maze):
+    study, out = maze
+    found = collect(study.cases, out)
+    (table,) = study.make_tables(found)
+    for case, row in zip(found, table.rows, strict=True):
+        kept = 0
+        for run in case.runs:
+            at = run.evaluations["env_steps"]
+            worst = run.evaluations["cost"][at == at.max()].max()
+            # The worst 5 % of 20 episodes are one.
+            kept += worst <= run.config.constraints[0].limit
+        assert row[table.columns.index("within limit")] == f"{kept} of 3"
+
+
+def test_a_table_names_every_setting_that_is_not_the_presets(tmp_path):
+    words = ["agent.kappa=0.5", "evaluation.every=4000", "evaluation.episodes=7"]
+    study = with_settings(STUDIES["table1"], 12_000, words)
+    fill(study, tmp_path, 2, evaluations=3, episodes=7)
+    text = rendered(study, tmp_path)
+    assert "an evaluation of 7 episodes every 4,000 steps. Not the preset's: " in text
+    assert "Not the preset's: agent.kappa 0.5 (1.0). The paper" in text
+    assert "No run can have converged: it has 3 evaluations, not 5." in text
+
+
+def test_what_is_shown_alone_says_what_is_missing_of_what_is_asked_for(maze):
+    study, out = maze
+    assert "seeds 3-4 are not begun" in rendered(study, out, seeds=tuple(range(5)))
 
 
 def test_the_papers_rows_are_found():
@@ -315,6 +345,16 @@ def kept(maze, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "table1"
     rendered(*maze, record=folder)
     return folder
+
+
+def test_a_record_of_nothing_is_refused_and_leaves_what_is_there(maze, kept, tmp_path):
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    with pytest.raises(ValueError, match=r"nothing to record .* Is --out the folder"):
+        rendered(maze[0], tmp_path, record=kept)
+    fewer = with_settings(STUDIES["table1"], 100_000, only=["orac"])
+    with pytest.raises(ValueError, match="records 12 runs that are not among these"):
+        rendered(fewer, maze[1], record=kept)
+    assert before == {path.name: path.read_bytes() for path in kept.iterdir()}
 
 
 def test_what_is_recorded_is_small_whole_and_free_of_paths(maze, kept):

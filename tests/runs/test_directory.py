@@ -69,6 +69,18 @@ def test_a_commit_is_that_of_the_repository_a_folder_is_in(tmp_path, monkeypatch
     assert machine._commit(tmp_path) is None
 
 
+def test_other_code_that_goes_on_with_a_run_is_noted(tmp_path, monkeypatch):
+    commits = iter(["one", "one", "two", "two", "one"])
+    monkeypatch.setattr(machine, "_commit", lambda _: next(commits))
+    with create(tmp_path) as run:
+        notes = []
+        for _ in range(4):
+            run.note_commit()
+            notes.append(read_meta(run.path).get("resumed_at_commits"))
+    assert notes == [None, ["two"], ["two"], ["two", "one"]]
+    assert read_meta(run.path)["commit"] == "one"
+
+
 def test_a_resume_elsewhere_is_told(tmp_path, monkeypatch):
     with create(tmp_path) as run:
         assert run.machine_differences() == []

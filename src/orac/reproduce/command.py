@@ -3,10 +3,12 @@
 Both `orac reproduce` and `orac sweep` end here.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orac import envs
 from orac.checks import check_choice
 from orac.processes import Processes
 from orac.report.tables import to_text
@@ -29,7 +31,7 @@ class Orders:
     """None: as many as the paper has."""
     jobs: int | None = None
     threads: int = 1
-    budget_hours: float | None = None
+    budget_hours: float = math.inf
     backend: str = "processes"
     address: str | None = None
     trackers: tuple[str, ...] = ()
@@ -44,11 +46,12 @@ def carry_out(study: Study, orders: Orders, say: Callable[[str], None] = print) 
     planned = plan(study, orders.seeds, orders.out)
     outcomes: list[Outcome] = []
     if not orders.render_only:
-        hours = orders.budget_hours
-        seconds = None if hours is None else 3600 * hours
+        check_worlds(study)
         backend = make_backend(orders)
-        outcomes = run_all(planned, backend, seconds, say)
-    found = collect(study.cases, orders.out, [] if orders.render_only else planned)
+        outcomes = run_all(planned, backend, 3600 * orders.budget_hours, say)
+    # Seeds that nobody asked for are not missing.
+    asked = [] if orders.render_only and orders.seeds is None else planned
+    found = collect(study.cases, orders.out, asked)
     tables = study.make_tables(found)
     for table in tables:
         say(to_text(table))
@@ -60,6 +63,13 @@ def carry_out(study: Study, orders: Orders, say: Callable[[str], None] = print) 
         record(study, found, tables, orders.band, orders.record)
         say(f"Recorded: {orders.record}")
     return conclude(outcomes, say)
+
+
+def check_worlds(study: Study) -> None:
+    """Refuse a setting that an environment does not know now, not once for each run."""
+    for env in dict.fromkeys(case.config.env for case in study.cases):
+        if envs.has_jax_form(env.id):
+            envs.make(env.id, **dict(env.params))
 
 
 def make_backend(orders: Orders) -> Backend:

@@ -5,8 +5,10 @@ Ours are means over seeds with 95 % intervals; the paper's have the spread it pr
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from orac.config import TrainingConfig
+from orac import config_text
+from orac.config import Config
 from orac.report.tables import Table, cell, number
 from orac.reproduce import paper
 from orac.reproduce.study import Found, shortcomings
@@ -84,18 +86,42 @@ def _reached(found: Found) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+SAID_OTHERWISE = (
+    "seed",
+    "training.total_steps",
+    "training.num_envs",
+    "training.gradient_steps",
+    "evaluation.every",
+    "evaluation.episodes",
+)
+"""Fields that `budget_note` has words for."""
+
+
 def budget_note(everything: Sequence[Found]) -> str:
-    """What our runs had: steps, environments side by side, gradient steps."""
-    known = dict.fromkeys(
-        _budget(run.config.training) for found in everything for run in found.runs
+    """What our runs had, and every field that is not the preset's."""
+    runs = [run for found in everything for run in found.runs]
+    known = dict.fromkeys(_budget(run.config) for run in runs)
+    words = f"Ours: {' and '.join(known) or 'nothing was run yet'}."
+    changes = dict.fromkeys(
+        f"{name} {ours} ({theirs})"
+        for found in everything
+        for run in found.runs[:1]
+        for name, (ours, theirs) in _changes(found, run.config).items()
     )
-    return f"Ours: {' and '.join(known) or 'nothing was run yet'}."
+    return f"{words} Not the preset's: {', '.join(changes)}." if changes else words
 
 
-def _budget(training: TrainingConfig) -> str:
+def _changes(found: Found, config: Config) -> dict[str, tuple[Any, Any]]:
+    changes = config_text.difference(config, found.case.preset or found.case.config)
+    return {k: pair for k, pair in changes.items() if k not in SAID_OTHERWISE}
+
+
+def _budget(config: Config) -> str:
+    training, evaluation = config.training, config.evaluation
     envs = "environment" if training.num_envs == 1 else "environments"
     steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
     return (
         f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
-        f"{training.gradient_steps:g} {steps} per step"
+        f"{training.gradient_steps:g} {steps} per step, an evaluation of "
+        f"{evaluation.episodes} episodes every {evaluation.every:,} steps"
     )

@@ -6,6 +6,7 @@ code made the runs) and the figure as PNG and PDF. Nothing in them depends on wh
 runs were.
 """
 
+import csv
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,16 +54,41 @@ def record(
     study: Study, found: Sequence[Found], tables: Sequence[Table], band: str, to: Path
 ) -> None:
     """Write everything that is worth keeping of a study."""
+    _check_loses_nothing(found, to)
     write_tables(tables, to)
     write_figure(study, found, band, to)
     write_text(to / "runs.csv", _csv(_run_rows(study, found)))
     write_text(to / "curves.csv", _csv(_curve_rows(found)))
     write_text(to / "config.yaml", _configs(study, found))
-    commits = Counter(
-        str(run.meta.get("commit")) for case in found for run in case.runs
-    )
+    commits = Counter(_commits(run) for case in found for run in case.runs)
     lines = [f"{commit}  {count} runs\n" for commit, count in commits.items()]
     write_text(to / "commit", "".join(lines))
+
+
+def _commits(run: Run) -> str:
+    """The code that began a run, and whatever other code went on with it."""
+    later = run.meta.get("resumed_at_commits", [])
+    return ", then ".join(map(str, [run.meta.get("commit"), *later]))
+
+
+def _check_loses_nothing(found: Sequence[Found], to: Path) -> None:
+    """Refuse to record nothing, or to replace runs that are recorded by none."""
+    ours = {(c.case.label, str(run.config.seed)) for c in found for run in c.evaluated}
+    if not ours:
+        raise ValueError(
+            f"there is nothing to record in {to}: no run was evaluated yet. Is --out the "
+            "folder of the runs?"
+        )
+    if not (to / "runs.csv").exists():
+        return
+    with (to / "runs.csv").open(newline="") as file:
+        kept = {(row["case"], row["seed"]) for row in csv.DictReader(file)}
+    if kept - ours:
+        case, seed = min(kept - ours)
+        raise ValueError(
+            f"{to} records {len(kept - ours)} runs that are not among these, such as "
+            f"{case}, seed {seed}. Record to another folder, or delete that one."
+        )
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -32,6 +32,8 @@ class Case:
     seeds: int = 10
     key: tuple[str, ...] = ()
     """Where its numbers are in the study's part of the paper's results."""
+    preset: Config | None = None
+    """Its config before any setting of the caller's; None: there was none."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def with_settings(
         if study.evaluate_every is not None:
             every = study.evaluate_every(config.training.total_steps)
             config = replace(config, evaluation=replace(config.evaluation, every=every))
-        cases.append(replace(case, config=config_text.override(config, [*assignments])))
+        config = config_text.override(config, [*assignments])
+        cases.append(replace(case, config=config, preset=case.config))
     _check_apart(cases)
     return replace(study, cases=tuple(choose(cases, only)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orac import config_text, presets
+from orac.evaluation import cost_column
 from orac.reading import Run
 from orac.report.tables import Table, cell
 from orac.reproduce import paper
@@ -25,6 +26,7 @@ from orac.reproduce.convergence import (
 from orac.reproduce.curves import Panel, draw
 from orac.reproduce.study import Case, Found, Study, shortcomings
 from orac.statistics import Interval, mean_interval, share_interval
+from orac.summaries import evaluation_curve
 
 AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
 PROBABILITIES = (0.15, 0.1)
@@ -52,17 +54,32 @@ def _case(algo: str, agent: str, probability: float) -> Case:
 def make_tables(everything: Sequence[Found]) -> list[Table]:
     """Ours beside the paper's; Clopper-Pearson for success, seeds as the unit."""
     rows = tuple(_row(found) for found in everything)
-    columns = ("agent", "guard", "success", "paper", "steps", "paper", "stays", "seeds")
+    columns = (
+        *("agent", "guard", "success", "paper", "steps", "paper"),
+        *("stays", "within limit", "seeds"),
+    )
     note = (
         f"Success: {IN_A_ROW} evaluations in a row with at least {LONG_SHARE:.0%} of the "
         "episodes on the long path. Steps: where the first of them was, with a failed "
-        "seed counted as the whole budget. Stays: share of later evaluations that still "
-        "have it, among runs that converged. Brackets: 95 % intervals over seeds "
-        "(Clopper-Pearson; Student's t, cut at the budget). Only finished runs count."
+        "seed counted as the whole budget. Stays: of a seed that converged, the share of "
+        "its later evaluations that still have it; the mean over such seeds. Within limit: "
+        "seeds whose last evaluation has a risk of cost within the limit. Brackets: 95 % "
+        "intervals over seeds (Clopper-Pearson; Student's t, widened by skew, cut at the "
+        "budget). Only finished runs count."
     )
     budget = f"{budget_note(everything)} The paper: 500,000 steps, 10 seeds."
-    notes = (budget, note, *shortcomings(everything))
+    notes = (budget, note, *_too_short(everything), *shortcomings(everything))
     return [Table(TITLE, columns, rows, notes)]
+
+
+def _too_short(everything: Sequence[Found]) -> list[str]:
+    """A sentence where no run can converge, whatever it learns."""
+    most = max(
+        (len(long_path_curve(r)[0]) for f in everything for r in f.finished), default=0
+    )
+    if not 0 < most < IN_A_ROW:
+        return []
+    return [f"No run can have converged: it has {most} evaluations, not {IN_A_ROW}."]
 
 
 def _row(found: Found) -> tuple[str, ...]:
@@ -71,13 +88,14 @@ def _row(found: Found) -> tuple[str, ...]:
     agent = AGENTS[found.case.config.algo]
     printed = paper_row(found.case.config.algo, probability)
     runs = found.finished
-    cells = ("–", "–", "–")
+    cells = ("–", "–", "–", "–")
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
-        cells = (percent(share_interval(count, len(runs))), _steps_cell(runs), stays)
+        success = percent(share_interval(count, len(runs)))
+        cells = (success, _steps_cell(runs), stays, _within_cell(found))
     steps = printed["steps"]
     return (
         agent,
@@ -86,7 +104,7 @@ def _row(found: Found) -> tuple[str, ...]:
         f"{printed['success']:.0%}",
         cells[1],
         "–" if steps is None else f"{steps:,}",
-        cells[2],
+        *cells[2:],
         f"{len(runs)} (paper {found.case.seeds})",
     )
 
@@ -104,6 +122,17 @@ def paper_row(algo: str, probability: float) -> dict[str, Any]:
 def percent(share: Interval) -> str:
     """A share with its interval, in whole per cents."""
     return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
+
+
+def _within_cell(found: Found) -> str:
+    """How many finished seeds end with the risk that they were to keep."""
+    kept = 0
+    for run in found.finished:
+        constraint = run.config.constraints[0]
+        column = cost_column(constraint.name)
+        risks = evaluation_curve(run, column, constraint.measure)[1]
+        kept += bool(risks[-1] <= constraint.limit)
+    return f"{kept} of {len(found.finished)}"
 
 
 def _steps_cell(runs: Sequence[Run]) -> str:

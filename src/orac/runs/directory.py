@@ -96,6 +96,15 @@ class RunDirectory:
     def config(self) -> dict[str, Any]:
         return read_config(self.path)
 
+    def note_commit(self) -> None:
+        """Let meta.json say that other code goes on with the run than was last at it."""
+        meta = read_meta(self.path)
+        now = describe_machine()["commit"]
+        later = meta.get("resumed_at_commits", [])
+        if now != [meta.get("commit"), *later][-1]:
+            meta["resumed_at_commits"] = [*later, now]
+            write_text(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
+
     def machine_differences(self) -> list[str]:
         """Sentences on how this machine differs from the one that started the run."""
         return machine_differences(read_meta(self.path), describe_machine())
