@@ -15,6 +15,7 @@ Every run has a seed of its own. Within a stage the regime is the same for all.
 import argparse
 import csv
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -220,15 +221,14 @@ def main() -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int)
-    parser.add_argument("--budget", type=float, help="hours")
+    parser.add_argument("--budget", type=float, default=math.inf, help="hours")
     parser.add_argument("--render-only", action="store_true")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     stage = STAGES[options.stage]
     plan = make_plan(stage, options.out)
     if not options.render_only:
-        seconds = None if options.budget is None else 3600 * options.budget
-        run_all(plan, Processes(options.jobs, 1), seconds, print)
+        run_all(plan, Processes(options.jobs, 1), 3600 * options.budget, print)
     scores = read_scores(stage, plan)
     groups = {"both agents": scores}
     if AGENT not in stage.factors:
