@@ -141,6 +141,13 @@ def table_row(kappa: float, shared: bool, found: list[list[float]]) -> str:
     return f"| {kappa:g} | {whose} | {' | '.join(cells)} |"
 
 
+def write_found(folder: Path, lines: list[str], rows: list[list[Any]]) -> None:
+    """After each reading, so that one that is stopped loses no other."""
+    (folder / "critics.md").write_text("\n".join(lines) + "\n")
+    with (folder / "critics.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -161,12 +168,9 @@ def main() -> None:
             lines.append(table_row(*reading, found))
             print(lines[-1], flush=True)
             rows += [[*reading, seed, *row] for seed, row in enumerate(found)]
-    if options.record:
-        (options.record / "critics.md").write_text("\n".join(lines) + "\n")
-        with (options.record / "critics.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["kappa", "shared_fractions", "seed", *names])
-            writer.writerows(rows)
+            if options.record:
+                columns = ["kappa", "shared_fractions", "seed", *names]
+                write_found(options.record, lines, [columns, *rows])
 
 
 if __name__ == "__main__":
