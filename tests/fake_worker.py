@@ -7,12 +7,21 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 asked = []
-signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+
+
+def listen():
+    while os.read(0, 1024):
+        pass
+    asked.append(1)
+
+
 task = json.loads(sys.stdin.readline())
+threading.Thread(target=listen, daemon=True).start()
 config, out = task["config"], Path(task["out"])
 seed, total = config["seed"], config["training"]["total_steps"]
 place = config["env"]["id"].replace("/", "-"), config["algo"], task["name"]

@@ -23,16 +23,12 @@ print(*sorted(os.sched_getaffinity(0)), flush=True)
 sys.stdin.read()
 """
 ALONE = """
-import signal, threading, time
-from orac.worker import stop_when_alone
-# As `main` does: it may be ignored from birth.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-threading.Thread(target=stop_when_alone, daemon=True).start()
-try:
-    print("waiting", flush=True)
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("stopped")
+import threading
+from orac.worker import listen
+alone = threading.Event()
+threading.Thread(target=listen, args=(alone,), daemon=True).start()
+print("waiting", alone.wait(0.5), flush=True)
+print("stopped", alone.wait(60))
 """
 
 needs_two = pytest.mark.skipif(
@@ -92,9 +88,9 @@ def test_whoever_may_use_all_processors_claims_none(tmp_path):
 
 def test_a_worker_stops_when_whoever_started_it_is_gone():
     process = start(ALONE)
-    assert process.stdout.readline() == "waiting\n"
+    assert process.stdout.readline() == "waiting False\n"
     told, _ = process.communicate(timeout=30)
-    assert told == "stopped\n"
+    assert told == "stopped True\n"
 
 
 def test_a_task_survives_its_journey():

@@ -7,7 +7,6 @@ one thread it is: results then do not depend on how many workers there are, and 
 not an update (host environments, compilation, evaluation) runs side by side too.
 """
 
-import signal
 import subprocess
 import sys
 import time
@@ -26,11 +25,10 @@ class Child:
     """A worker process that does one run; its words go to log.txt beside the run."""
 
     def __init__(self, folder: Path, task: Task, program: Sequence[str]) -> None:
-        self._told_to_stop = False
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
         with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C in the terminal reaches us, and we pass it on.
+            # A session of its own: Ctrl-C in the terminal reaches us alone, and we hang up.
             self.process = subprocess.Popen(
                 program,
                 stdin=subprocess.PIPE,
@@ -45,9 +43,11 @@ class Child:
             self.process.stdin.flush()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self._told_to_stop = True
-            self.process.send_signal(signal.SIGINT)
+        """Hang up: a worker that is left alone saves and stops, also one that just starts.
+
+        A signal would end one that does not listen yet, or be lost on it.
+        """
+        self._hang_up()
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -63,8 +63,7 @@ class Child:
         self._hang_up()
         if code == FINISHED:
             return "finished", ""
-        # Before it listens, when there is nothing to save yet, the signal ends it.
-        if code == STOPPED or (self._told_to_stop and code == -signal.SIGINT):
+        if code == STOPPED:
             return "stopped", ""
         if code < 0:
             return "failed", (

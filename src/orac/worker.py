@@ -46,25 +46,28 @@ def main() -> int:
     """Do the task on standard input; the exit code says how it ended."""
     # A process begun in the background ignores Ctrl-C from birth; this one must not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    task = Task.from_line(sys.stdin.readline())
+    task, alone = Task.from_line(sys.stdin.readline()), threading.Event()
     claim_processors(task.threads)
-    threading.Thread(target=stop_when_alone, daemon=True).start()
+    threading.Thread(target=listen, args=(alone,), daemon=True).start()
     try:
-        return FINISHED if carry_out(task) else STOPPED
+        return FINISHED if carry_out(task, alone) else STOPPED
     except KeyboardInterrupt:
         return STOPPED
 
 
-def stop_when_alone() -> None:
-    """Wait for the end of standard input, then ask this process to save and stop."""
+def listen(alone: threading.Event) -> None:
+    """Wait for the end of standard input: whoever began this hung up, or is gone.
+
+    An event and no signal: one that meets an import may be lost on it.
+    """
     # The descriptor itself: a buffered stream must not be read while Python shuts down.
     while os.read(0, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGINT)
+    alone.set()
 
 
-def carry_out(task: Task, say: Callable[[str], None] = print) -> bool:
-    """Begin or resume the run; whether it came to its end."""
+def carry_out(task: Task, alone: threading.Event) -> bool:
+    """Begin or resume the run until it ends or `alone` is set; whether it came to its end."""
     # Imported late: XLA counts the processors when JAX starts.
     from orac import config_text
     from orac.api import Agent
@@ -72,31 +75,38 @@ def carry_out(task: Task, say: Callable[[str], None] = print) -> bool:
     from orac.loading import resume
     from orac.runs.directory import run_path
 
+    if alone.is_set():
+        return False
     keep_compiled_programs()
     config = config_text.from_dict(task.config)
     path = run_path(task.out, config.env.id, config.algo, config.seed, task.name)
-    quiet: dict[str, Any] = {"progress_bar": False, "trackers": task.trackers}
+    options: dict[str, Any] = {
+        "progress_bar": False,
+        "trackers": task.trackers,
+        "callback": lambda event: not alone.is_set(),
+    }
     if (path / "config.yaml").exists():
-        agent = _when_free(lambda: resume(path, say=say, **quiet))
+        agent = _when_free(lambda: resume(path, **options), alone)
     else:
         agent = Agent(config.env.id, config)
-        agent.learn(out=task.out, name=task.name, **quiet)
+        agent.learn(out=task.out, name=task.name, **options)
     agent.close()
     return agent.num_timesteps >= config.training.total_steps
 
 
-def _when_free(begin: Callable[[], Any], seconds: float = LOCK_SECONDS) -> Any:
+def _when_free(begin: Callable[[], Any], alone: threading.Event) -> Any:
     """A lost worker's process may still be saving: wait for it a while."""
     from orac.runs.directory import RunInUse
 
-    until = time.monotonic() + seconds
+    until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             return begin()
         except RunInUse:
             if time.monotonic() > until:
                 raise
-            time.sleep(1)
+            if alone.wait(1):
+                raise KeyboardInterrupt from None
 
 
 if __name__ == "__main__":
