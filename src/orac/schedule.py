@@ -8,7 +8,6 @@ are skipped. Knows nothing of what the runs are for.
 
 import math
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,6 @@ from orac.worker import Task
 
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0
-WORKER = (sys.executable, "-m", "orac.worker")
 
 
 @dataclass(frozen=True)
