@@ -178,7 +178,7 @@ def test_a_table_names_every_setting_that_is_not_the_presets(tmp_path):
     text = rendered(study, tmp_path)
     assert "an evaluation of 7 episodes every 4,000 steps. Not the preset's: " in text
     assert "Not the preset's: agent.kappa 0.5 (1.0). The paper" in text
-    assert "No run can have converged: it has 3 evaluations, not 5." in text
+    assert "No run can have converged, which takes 5 evaluations: it has 3." in text
 
 
 def test_what_is_shown_alone_says_what_is_missing_of_what_is_asked_for(maze):
@@ -355,6 +355,14 @@ def test_a_record_of_nothing_is_refused_and_leaves_what_is_there(maze, kept, tmp
     with pytest.raises(ValueError, match="records 12 runs that are not among these"):
         rendered(fewer, maze[1], record=kept)
     assert before == {path.name: path.read_bytes() for path in kept.iterdir()}
+
+
+def test_a_file_where_a_record_should_go_is_told_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    orders = Orders(tmp_path / "runs", seeds=(0,), record=tmp_path / "file")
+    with pytest.raises(ValueError, match="--record must be a folder"):
+        carry_out(STUDIES["table1"], orders)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_is_recorded_is_small_whole_and_free_of_paths(maze, kept):

@@ -43,6 +43,10 @@ class Orders:
 def carry_out(study: Study, orders: Orders, say: Callable[[str], None] = print) -> int:
     """Run, render and record; returns the exit code."""
     check_choice("--band", orders.band, BANDS)
+    if orders.record and orders.record.exists() and not orders.record.is_dir():
+        raise ValueError(
+            f"--record must be a folder to write to, got the file {orders.record}."
+        )
     planned = plan(study, orders.seeds, orders.out)
     outcomes: list[Outcome] = []
     if not orders.render_only:

@@ -82,7 +82,9 @@ def _check_loses_nothing(found: Sequence[Found], to: Path) -> None:
     if not (to / "runs.csv").exists():
         return
     with (to / "runs.csv").open(newline="") as file:
-        kept = {(row["case"], row["seed"]) for row in csv.DictReader(file)}
+        kept = {
+            (str(row.get("case")), str(row.get("seed"))) for row in csv.DictReader(file)
+        }
     if kept - ours:
         case, seed = min(kept - ours)
         raise ValueError(

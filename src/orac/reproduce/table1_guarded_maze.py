@@ -79,7 +79,9 @@ def _too_short(everything: Sequence[Found]) -> list[str]:
     )
     if not 0 < most < IN_A_ROW:
         return []
-    return [f"No run can have converged: it has {most} evaluations, not {IN_A_ROW}."]
+    return [
+        f"No run can have converged, which takes {IN_A_ROW} evaluations: it has {most}."
+    ]
 
 
 def _row(found: Found) -> tuple[str, ...]:
