@@ -18,9 +18,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from orac import presets
 from orac.api import Agent
-from orac.training.records import RunRecords
+from orac.config import presets
+from orac.training.run_logger import RunRecords
 
 EVERY = 10_000
 

@@ -23,11 +23,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from orac.envs.citylearn import CityLearn
-from orac.envs.protocol import reset_batch, step_batch
+from orac.envs.base import reset_batch, step_batch
+from orac.envs.citylearn.env import CityLearn
 
 HOURS = 719
-REFERENCE = Path(__file__).parents[1] / "tests" / "envs" / "citylearn"
+REFERENCE = Path(__file__).parents[1] / "tests"
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -56,7 +56,7 @@ def time_ours(buildings: tuple[int, ...], num_envs: int) -> Callable[[], int]:
 
 
 def time_theirs(buildings: tuple[int, ...]) -> Callable[[], int]:
-    from citylearn_reference import make_reference, play_reference
+    from helpers.citylearn_reference import make_reference, play_reference
 
     env = make_reference(buildings, saifi=183.0, caidi=331.2)
     space = env.action_space[0]

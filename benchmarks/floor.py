@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from orac.compilation import compiler_options
-from orac.config import AgentConfig
-from orac.valuation import Problem, input_size
+from orac.config.schema import AgentConfig
+from orac.core.cost_models import Problem, input_size
+from orac.training.xla import compiler_options
 
 
 class Product(NamedTuple):

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from floor import floor_program, products_of
 from timing import median_ms
 
-from orac import agents, presets
-from orac.compilation import compiler_options
-from orac.config import AgentConfig
-from orac.types import Transition
-from orac.valuation import Context, Problem, make_problem
+from orac.config import presets
+from orac.config.schema import AgentConfig
+from orac.core import agent as agents
+from orac.core.cost_models import Context, Problem, make_problem
+from orac.core.types import Transition
+from orac.training.xla import compiler_options
 
 BATCH = 256
 LOOP = 8

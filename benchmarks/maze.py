@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.envs.face import JaxEnv, JaxVectorEnv
-from orac.envs.guarded_maze import GuardedMaze
-from orac.envs.protocol import Environment, EnvSpec, reset_batch, step_batch
+from orac.envs.base import Environment, EnvSpec, reset_batch, step_batch
+from orac.envs.gym_wrappers import JaxEnv, JaxVectorEnv
+from orac.envs.maze.env import GuardedMaze
 
 
 @dataclass(frozen=True)

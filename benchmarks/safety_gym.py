@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from orac.envs.safety.adapter import SafetyEnv
-from orac.envs.safety.stock import build
+from orac.envs.safety.package_backend import build
 from orac.envs.safety.tasks import PAPER_STEPS, TIMESTEPS, parse
 from orac.envs.safety.vector import SafetyVectorEnv
 

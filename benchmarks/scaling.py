@@ -16,7 +16,7 @@ from typing import Any
 
 import learner
 
-from orac.config import AgentConfig
+from orac.config.schema import AgentConfig
 
 SIZES = {
     "num_cost_critics": (2, 4, 8, 16),

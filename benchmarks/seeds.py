@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from learner import cases, random_batch
 from timing import median_ms
 
-from orac import agents
-from orac.compilation import compiler_options
+from orac.core import agent as agents
+from orac.training.xla import compiler_options
 
 PRESETS = {"maze": "maze orac-iqn", "safety": "safety orac-lin"}
 

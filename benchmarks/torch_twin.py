@@ -8,9 +8,9 @@ import torch
 from timing import median_ms
 from torch import nn
 
-from orac.config import AgentConfig
-from orac.types import Transition
-from orac.valuation import Problem, input_size
+from orac.config.schema import AgentConfig
+from orac.core.cost_models import Problem, input_size
+from orac.core.types import Transition
 
 
 def mlp(sizes, norm, head=True):

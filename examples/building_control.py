@@ -15,11 +15,11 @@ from pathlib import Path
 import jax
 
 import orac
-from orac import agents
-from orac.envs.citylearn import CityLearn
-from orac.envs.citylearn_drawing import plot_episode, record_episode
-from orac.envs.protocol import to_box
-from orac.rules import evaluate_rule, rule_config
+from orac.core import agent as agents
+from orac.envs.base import to_box
+from orac.envs.citylearn.drawing import plot_episode, record_episode
+from orac.envs.citylearn.env import CityLearn
+from orac.evaluation.baselines import evaluate_rule, rule_config
 
 HOUSE = "orac/CityLearn-v0"
 RULES = ("thermostat", "battery_reserve")

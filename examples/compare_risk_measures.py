@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import orac
-from orac import presets
-from orac.evaluation import risk_of_episodes
-from orac.rules import evaluate_rule, rule_config
+from orac.config import presets
+from orac.evaluation.baselines import evaluate_rule, rule_config
+from orac.evaluation.rollout import risk_of_episodes
 
 MAZE, LIMIT = "orac/GuardedMaze-v0", 5.0
 CONSTRAINTS = {

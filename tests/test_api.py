@@ -15,7 +15,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import orac
-from orac.envs.guarded_maze import GuardedMaze
+from orac.envs.maze.env import GuardedMaze
 
 TINY = {
     "agent.hidden_sizes": [16, 16],

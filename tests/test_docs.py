@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orac import config_text
-from orac.config import Config
+from orac.config import serialization as config_text
+from orac.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from orac import config_text
-from orac.config import Config
+from orac.config import serialization as config_text
+from orac.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
 TAG = re.compile(r"Eq\. \((\d+)\)\.$")

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orac import envs, presets
+from orac import envs
+from orac.config import presets
 from orac.training.runners import DeviceRunner
 
 MAZE = "orac/GuardedMaze-v0"

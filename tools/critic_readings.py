@@ -23,14 +23,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac import agents, learning, presets, valuation
-from orac.agent_state import AgentState
-from orac.compilation import compiler_options
-from orac.config import AgentConfig
-from orac.runs.processors import limit_threads
-from orac.statistics import mean_interval
-from orac.types import Transition
-from orac.valuation import Context, Problem, make_problem
+from orac.config import presets
+from orac.config.schema import AgentConfig
+from orac.core import agent as agents
+from orac.core import cost_models as valuation
+from orac.core import learning
+from orac.core.agent_state import AgentState
+from orac.core.cost_models import Context, Problem, make_problem
+from orac.core.types import Transition
+from orac.evaluation.intervals import mean_interval
+from orac.runs.cpu_affinity import limit_threads
+from orac.training.xla import compiler_options
 
 CHAIN, DUE, BATCH = 10, 5, 256
 READINGS = [(kappa, shared) for kappa in (1.0, 0.1) for shared in (True, False)]

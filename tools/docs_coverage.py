@@ -1,7 +1,7 @@
 """A hook of mkdocs: the build fails when a public name is undocumented.
 
-Public is what the reference pages show (`::: orac.risk` makes a module public, and
-`::: orac.envs.citylearn.CityLearn` one name of it) and every name that `import orac` hands
+Public is what the reference pages show (`::: orac.core.risk` makes a module public, and
+`::: orac.envs.citylearn.env.CityLearn` one name of it) and every name that `import orac` hands
 out. Each such function, class and method needs a docstring and a place on a built page.
 """
 

@@ -15,12 +15,13 @@ import jax
 import numpy as np
 
 import orac
-from orac import agents, presets
-from orac.envs.guarded_maze import GuardedMaze
-from orac.envs.maze_controllers import record_episode
-from orac.envs.maze_drawing import Trajectory, import_matplotlib
-from orac.envs.maze_pixels import COLOURS
-from orac.envs.protocol import to_box
+from orac.config import presets
+from orac.core import agent as agents
+from orac.envs.base import to_box
+from orac.envs.maze.controllers import record_episode
+from orac.envs.maze.drawing import Trajectory, import_matplotlib
+from orac.envs.maze.env import GuardedMaze
+from orac.envs.maze.pixels import COLOURS
 
 ALGORITHMS = ("orac", "wcsac", "sac-lag")
 NAMES = {"orac": "ORAC", "wcsac": "WCSAC", "sac-lag": "SAC-Lagrangian"}

@@ -1,8 +1,8 @@
-"""Write the data file of `orac.envs.citylearn` from the CityLearn 2.1.2 wheel.
+"""Write the data file of `orac.envs.citylearn.env` from the CityLearn 2.1.2 wheel.
 
 A maintainer's tool: users never run it. It copies numbers (hourly rows, device
 constants, weights of the temperature models) and derives nothing; what the environment
-computes from them is in `orac.envs.citylearn_data`. Needs numpy and torch.
+computes from them is in `orac.envs.citylearn.data`. Needs numpy and torch.
 
     pip download --no-deps CityLearn==2.1.2
     python tools/extract_citylearn.py CityLearn-2.1.2-py3-none-any.whl
@@ -20,7 +20,7 @@ import numpy as np
 
 DATASET = "citylearn_challenge_2023_phase_2_local_evaluation"
 WHEEL_SHA256 = "95730b1deed73b1f5a4d17eb8334be3c99efa4aef8677822378d62d8359511dd"
-DATA_FOLDER = Path(__file__).parents[1] / "src" / "orac" / "envs" / "data"
+DATA_FOLDER = Path(__file__).parents[1] / "src" / "orac" / "envs" / "citylearn" / "data_files"
 LICENCE = "CityLearn-2.1.2.dist-info/LICENSE"
 
 HOURS = 720

@@ -13,7 +13,7 @@ import numpy as np
 from measure_coverage import main, percent, table
 from scipy import special
 
-from orac import certificates
+from orac.evaluation import certificates
 
 
 def rare(chance: float) -> Callable[[np.ndarray], np.ndarray]:

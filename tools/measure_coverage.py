@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from orac import aggregates, statistics
+from orac.evaluation import aggregates
+from orac.evaluation import intervals as statistics
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 RUNS = (2, 3, 5, 10, 20)

@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from orac import config_text, presets
-from orac.config import Config
-from orac.processes import Processes
-from orac.reading import read_run
-from orac.reproduce.convergence import convergence_of, long_path_curve
-from orac.schedule import PlannedRun, run_all
-from orac.statistics import difference_interval
+from orac.config import presets
+from orac.config import serialization as config_text
+from orac.config.schema import Config
+from orac.evaluation.intervals import difference_interval
+from orac.experiments.convergence import convergence_of, long_path_curve
+from orac.experiments.launcher.processes import Processes
+from orac.experiments.launcher.schedule import PlannedRun, run_all
+from orac.reports.run_reader import read_run
 
 LAST_EVALUATIONS = 10
 QUANTILES = ("agent.num_quantiles=16", "agent.num_policy_quantiles=16")

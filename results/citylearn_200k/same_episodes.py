@@ -18,10 +18,10 @@ import jax
 import numpy as np
 
 import orac
-from orac.envs.citylearn import CityLearn
-from orac.envs.citylearn_rules import RULES
-from orac.evaluation import Episodes, risk_of_episodes, roll_out
-from orac.risk import cvar
+from orac.core.risk import cvar
+from orac.envs.citylearn.env import CityLearn
+from orac.envs.citylearn.rules import RULES
+from orac.evaluation.rollout import Episodes, risk_of_episodes, roll_out
 from orac.training.runners import actor_policy
 
 AGENTS = ("orac", "wcsac", "sac-lag")

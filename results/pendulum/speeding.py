@@ -13,7 +13,7 @@ import csv
 from pathlib import Path
 
 import orac
-from orac import config_text
+from orac.config import serialization as config_text
 
 SPEED = 6.0
 """Radians a second; swinging up takes more, unless one is careful."""

@@ -15,24 +15,24 @@ _HOMES = {
     "SACLagrangian": "orac.making",
     "SAC": "orac.making",
     "Agent": "orac.api",
-    "Evaluation": "orac.verdicts",
+    "Evaluation": "orac.evaluation.result",
     "make_agent": "orac.making",
     "load": "orac.loading",
     "resume": "orac.loading",
     "Config": "orac.config",
     "Constraint": "orac.config",
-    "RiskMeasure": "orac.risk",
-    "preset": "orac.presets",
+    "RiskMeasure": "orac.core.risk",
+    "preset": "orac.config.presets",
 }
 
 if TYPE_CHECKING:
     from orac.api import Agent
-    from orac.config import Config, Constraint
+    from orac.config.presets import preset
+    from orac.config.schema import Config, Constraint
+    from orac.core.risk import RiskMeasure
+    from orac.evaluation.result import Evaluation
     from orac.loading import load, resume
     from orac.making import ORAC, SAC, WCSAC, SACLagrangian, make_agent
-    from orac.presets import preset
-    from orac.risk import RiskMeasure
-    from orac.verdicts import Evaluation
 
 __all__ = [
     "ORAC",

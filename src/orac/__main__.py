@@ -2,6 +2,6 @@
 
 import sys
 
-from orac.cli import main
+from orac.cli.main import main
 
 sys.exit(main())

@@ -14,26 +14,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac import config_text, presets, saving
-from orac.agents import mean_action, sampled_action
-from orac.certificates import Certificate
-from orac.checks import check_seed
-from orac.config import Config
-from orac.envs.hosting.costs import CostFn
-from orac.envs.protocol import EnvSpec, to_box
-from orac.evaluation import Episodes, summarise
+from orac.config import presets
+from orac.config import serialization as config_text
+from orac.config.schema import Config
+from orac.config.validation import check_seed
+from orac.core.agent import mean_action, sampled_action
+from orac.core.cost_models import Problem
+from orac.envs.base import EnvSpec, to_box
+from orac.envs.gym_adapter.costs import CostFn
+from orac.evaluation.certificates import Certificate
+from orac.evaluation.result import Evaluation, certify
+from orac.evaluation.rollout import Episodes, summarise
 from orac.options import check_callback, checked_tails
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
+from orac.training import saving
 from orac.training.loop import Callback, Counters, run_loop
-from orac.training.records import NoRecords, Records, RunRecords
+from orac.training.run_logger import NoRecords, Records, RunRecords
 from orac.training.runners import HostRunner
 from orac.training.state import problem_of
-from orac.valuation import Problem
-from orac.verdicts import Evaluation, certify
 from orac.wiring import is_id, make_runner, with_cost_fn
 
 

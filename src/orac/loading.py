@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orac import config_text, saving
 from orac.api import Agent
+from orac.config import serialization as config_text
 from orac.options import check_callback
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
+from orac.training import saving
 from orac.training.loop import Callback
-from orac.training.records import RunRecords
+from orac.training.run_logger import RunRecords
 from orac.wiring import env_of
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orac import config_text, presets
 from orac.api import Agent
-from orac.config import Config, Constraint
-from orac.envs.hosting.costs import CostFn
+from orac.config import presets
+from orac.config import serialization as config_text
+from orac.config.schema import Config, Constraint
+from orac.envs.gym_adapter.costs import CostFn
 from orac.options import assumed_limit, check_words, constraints_of
 from orac.wiring import name_of
 

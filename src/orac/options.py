@@ -10,11 +10,11 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from orac import presets
-from orac.checks import check_range, unknown_name
-from orac.config import Config, Constraint
-from orac.envs.host import make_host
-from orac.risk import RiskMeasure
+from orac.config import presets
+from orac.config.schema import Config, Constraint
+from orac.config.validation import check_range, unknown_name
+from orac.core.risk import RiskMeasure
+from orac.envs.gym_adapter.make import make_host
 
 
 def check_words(given: Iterable[str], maker: Callable[..., Any]) -> None:

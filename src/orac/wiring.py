@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium
 
 from orac import envs
-from orac.config import Config
-from orac.envs.checks import check_environment
-from orac.envs.host import make_host
-from orac.envs.hosting.costs import CostFn
-from orac.envs.hosting.named import import_cost_fn, name_of_cost_fn
-from orac.envs.protocol import EnvSpec
+from orac.config.schema import Config
+from orac.envs.base import EnvSpec
+from orac.envs.gym_adapter.checks import check_environment
+from orac.envs.gym_adapter.costs import CostFn
+from orac.envs.gym_adapter.import_cost_fn import import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.make import make_host
 from orac.training.runners import DeviceRunner, HostRunner, Runner
 
 UNNAMED = (lambda: None).__name__

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from run_examples import assert_same_bits
 
+from helpers.run_examples import assert_same_bits
 from orac.runs.arrays import MAGIC, PREFIX, load_arrays, save_arrays
-from orac.runs.files import Damaged, DiskError
+from orac.runs.atomic_io import Damaged, DiskError
 
 
 @jax.tree_util.register_dataclass

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_examples import Ring, assert_same_bits, make_ring, make_state
 
-from orac.runs import ring as ring_module
+from helpers.run_examples import Ring, assert_same_bits, make_ring, make_state
+from orac.runs import replay_segments as ring_module
+from orac.runs.atomic_io import Damaged, DiskError
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.files import Damaged, DiskError
 from orac.runs.manifest import _canonical
 
 CAPACITY = 40

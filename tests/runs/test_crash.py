@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DRIVER = Path(__file__).with_name("crash_driver.py")
+DRIVER = Path(__file__).parents[1] / "helpers/crash_driver.py"
 
 
 def test_whenever_a_writer_is_killed_a_whole_checkpoint_remains(tmp_path):

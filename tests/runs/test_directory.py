@@ -8,9 +8,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from run_examples import make_state
 
+from helpers.run_examples import make_state
 from orac.runs import machine
+from orac.runs.atomic_io import DiskError
 from orac.runs.directory import (
     LOGS,
     RunDirectory,
@@ -19,7 +20,6 @@ from orac.runs.directory import (
     run_path,
     safe_name,
 )
-from orac.runs.files import DiskError
 
 CONFIG = {"algo": "orac", "tail": 0.05, "hidden": [64, 64], "limit": None}
 

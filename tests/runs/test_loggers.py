@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from orac.runs import loggers
-from orac.runs.files import DiskError
+from orac.runs.atomic_io import DiskError
 from orac.runs.loggers import CsvLog, open_trackers
 
 

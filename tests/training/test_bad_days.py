@@ -11,9 +11,9 @@ import pytest
 from gymnasium.spaces import Box
 
 import orac
+from orac.runs.atomic_io import DiskError
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
-from orac.runs.files import DiskError
 
 SETTINGS = {
     "agent.hidden_sizes": [8, 8],

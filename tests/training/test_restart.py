@@ -5,14 +5,14 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from envs.gym_probes import Counter
-from orac import presets
-from orac.config import TrainingConfig
-from orac.envs.host import make_host
+
+from orac.config import presets
+from orac.config.schema import TrainingConfig
+from orac.core.cost_models import Context
+from orac.envs.gym_adapter.make import make_host
 from orac.training.runners import HostRunner
 from orac.training.state import Totals
-from orac.valuation import Context
 
 NUM_ENVS = 3
 

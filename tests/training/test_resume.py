@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from command_examples import ENV, train_words
-from orac import config_text
+from helpers.command_examples import ENV, train_words
 from orac.api import Agent
-from orac.cli import main
+from orac.cli.main import main
+from orac.config import serialization as config_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import run_path
 
@@ -70,7 +70,7 @@ def command(*words: str) -> list[str]:
     return [
         sys.executable,
         "-c",
-        "from orac.cli import main; raise SystemExit(main())",
+        "from orac.cli.main import main; raise SystemExit(main())",
         *words,
     ]
 

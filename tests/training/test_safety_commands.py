@@ -10,7 +10,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from orac.cli import main
+from orac.cli.main import main
 from orac.envs.safety import missing
 from orac.runs.directory import run_path
 

@@ -15,13 +15,13 @@ import gymnasium
 from orac.envs.safety import register as _register_safety
 
 if TYPE_CHECKING:
-    from orac.envs.protocol import Environment
+    from orac.envs.base import Environment
 else:
     Environment = Any
 
 _JAX_FORMS = {
-    "orac/GuardedMaze-v0": "orac.envs.guarded_maze:GuardedMaze",
-    "orac/CityLearn-v0": "orac.envs.citylearn:CityLearn",
+    "orac/GuardedMaze-v0": "orac.envs.maze.env:GuardedMaze",
+    "orac/CityLearn-v0": "orac.envs.citylearn.env:CityLearn",
 }
 
 
@@ -63,8 +63,8 @@ for _env_id in _JAX_FORMS:
     if _env_id not in gymnasium.registry:
         gymnasium.register(
             id=_env_id,
-            entry_point="orac.envs.face:make_single",
-            vector_entry_point="orac.envs.face:make_vector",
+            entry_point="orac.envs.gym_wrappers:make_single",
+            vector_entry_point="orac.envs.gym_wrappers:make_vector",
             kwargs={"env_id": _env_id},
         )
 

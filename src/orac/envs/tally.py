@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.envs.protocol import EnvSpec, Step
+from orac.envs.base import EnvSpec, Step
 
 
 class Tally:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.runs.files import Damaged, atomic_file, disk_errors, sync_directory
+from orac.runs.atomic_io import Damaged, atomic_file, disk_errors, sync_directory
 
 FORMAT = 1
 MAGIC = b"ORACarr\n"

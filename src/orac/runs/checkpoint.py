@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
-from orac.runs.files import (
+from orac.runs.atomic_io import (
     TEMPORARY,
     Damaged,
     DiskError,
@@ -25,7 +25,7 @@ from orac.runs.files import (
     write_text,
 )
 from orac.runs.manifest import LEFT_OUT, Manifest, decode_manifest, encode_manifest
-from orac.runs.ring import (
+from orac.runs.replay_segments import (
     Ring,
     SavedRing,
     Segment,

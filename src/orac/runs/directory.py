@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
+from orac.runs.atomic_io import disk_errors, make_directory, write_all, write_text
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.files import disk_errors, make_directory, write_all, write_text
 from orac.runs.loggers import CsvLog, cut_file
 from orac.runs.machine import describe_machine, machine_differences
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from orac.runs.files import disk_errors, write_all, write_text
+from orac.runs.atomic_io import disk_errors, write_all, write_text
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orac.runs.files import Damaged
-from orac.runs.ring import SavedRing, Segment
+from orac.runs.atomic_io import Damaged
+from orac.runs.replay_segments import SavedRing, Segment
 
 FORMAT = 1
 LEFT_OUT = "left out"

@@ -16,13 +16,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from orac import agents
-from orac.evaluation import cost_column, summarise
+from orac.core import agent as agents
+from orac.evaluation.rollout import cost_column, summarise
 from orac.runs.progress import Progress
-from orac.training.records import Records
+from orac.training.health import check_parameters, check_report
+from orac.training.run_logger import Records
 from orac.training.runners import Runner
 from orac.training.state import RoundReport, problem_of
-from orac.training.watch import check_parameters, check_report
 
 
 @dataclass(frozen=True)

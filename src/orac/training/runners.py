@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac import agents, evaluation
-from orac.checks import check_seed
-from orac.config import AgentConfig, Config
-from orac.envs.host import HostEnv
-from orac.envs.protocol import Environment, EnvSpec, to_box
-from orac.evaluation import Episodes
-from orac.training import device, host
+from orac.config.schema import AgentConfig, Config
+from orac.config.validation import check_seed
+from orac.core import agent as agents
+from orac.envs.base import Environment, EnvSpec, to_box
+from orac.envs.gym_adapter.make import HostEnv
+from orac.evaluation import rollout as evaluation
+from orac.evaluation.rollout import Episodes
+from orac.training import device_loop as device
+from orac.training import host_loop as host
 from orac.training.state import RoundReport, TrainState, problem_of
 
 RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4

@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac import agents, pivots, replay
-from orac.agent_state import AgentState
-from orac.checks import unknown_name
-from orac.config import Config
-from orac.envs.protocol import EnvSpec
-from orac.replay import ReplayState
-from orac.types import Metrics
-from orac.valuation import Context, Problem, make_problem
+from orac.config.schema import Config
+from orac.config.validation import unknown_name
+from orac.core import agent as agents
+from orac.core import pivots, replay
+from orac.core.agent_state import AgentState
+from orac.core.cost_models import Context, Problem, make_problem
+from orac.core.replay import ReplayState
+from orac.core.types import Metrics
+from orac.envs.base import EnvSpec
 
 
 class Totals(NamedTuple):

@@ -8,7 +8,7 @@ Importing this room needs neither the package nor MuJoCo; making an environment 
 
 import gymnasium
 
-from orac.envs.safety.package import INSTALL, missing
+from orac.envs.safety.import_compat import INSTALL, missing
 from orac.envs.safety.tasks import PAPER_STEPS, PAPER_TASKS, TIMESTEPS, parse, stock_ids
 
 __all__ = ["INSTALL", "missing", "register"]

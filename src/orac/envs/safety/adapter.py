@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import UInt8
 
-from orac.envs.safety import package
+from orac.envs.safety import import_compat as package
 from orac.envs.safety.settings import checked, pixels
 from orac.envs.safety.tasks import Task, parse
 
@@ -200,8 +200,8 @@ def _open(
     # Imported here: the ids exist, and say what to install, where MuJoCo does not.
     package.load()
     from orac.envs.safety.fast import FastWorld
-    from orac.envs.safety.known import unknown
-    from orac.envs.safety.stock import StockNavigation, StockVelocity, build
+    from orac.envs.safety.fast_path_support import unknown
+    from orac.envs.safety.package_backend import StockNavigation, StockVelocity, build
 
     env = build(task)
     reason = "it has no navigation task" if task.robot else unknown(env.task)

@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from orac.envs.safety import package
+from orac.envs.safety import import_compat as package
 from orac.envs.safety.layout import Point
 
 package.load()

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from orac.envs.safety.package import AGENTS
+from orac.envs.safety.import_compat import AGENTS
 
 STEPS = {
     **{

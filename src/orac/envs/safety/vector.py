@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool
 
-from orac.envs.safety.chunk import Block, Chunk
+from orac.envs.safety.env_batch import Block, Chunk
 from orac.envs.safety.settings import CHECKS, checked, episode_limit, whole
 from orac.envs.safety.worker import Worker
 

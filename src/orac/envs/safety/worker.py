@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.envs.safety.chunk import Chunk
+from orac.envs.safety.env_batch import Chunk
 
 HEAD = struct.Struct("<cI")
 OPEN, RESET, STEP, GET, SET = b"o", b"r", b"s", b"g", b"t"

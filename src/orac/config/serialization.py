@@ -1,0 +1,229 @@
+"""Configs as text: YAML in and out, `--set a.b=c`, differences, and field sentences.
+
+Unknown keys are errors that name the nearest known one. Values are YAML, so `1e-3`,
+`null` and `[64, 64]` mean what they look like; nothing in a file is ever executed.
+"""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orac.config.schema import Config, EnvConfig
+from orac.config.validation import frozen_value, unknown_name
+
+
+def to_dict(value: Any) -> Any:
+    """A config as plain lists and dicts, in the order of its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain = {
+            f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+        if isinstance(value, EnvConfig):
+            plain["params"] = {name: to_dict(v) for name, v in value.params}
+        return plain
+    if isinstance(value, tuple):
+        return [to_dict(item) for item in value]
+    return frozen_value(value)
+
+
+def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
+    """The inverse of `to_dict`; fields left out keep their defaults."""
+    if not isinstance(data, dict):
+        raise ValueError(
+            f"{path or 'the config'} must be a mapping of names to values, got {data!r}."
+        )
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for name, value in data.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in fields:
+            raise unknown_name(f"a field of {path or 'the config'}", name, fields)
+        values[name] = _convert(value, hints[name], where)
+    return kind(**values)
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the type of its field, or an error that says what was expected."""
+    if where.endswith("env.params"):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be a mapping, got {value!r}.")
+        return tuple((str(k), v) for k, v in value.items())
+    if dataclasses.is_dataclass(hint):
+        return from_dict(value, typing.cast(type, hint), where)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        if value is None:
+            return None
+        return _convert(value, arguments[0], where)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            hint = (
+                "" if dataclasses.is_dataclass(arguments[0]) else f" Write [{value}]."
+            )
+            raise ValueError(f"{where} must be a list, got {value!r}.{hint}")
+        return tuple(
+            _convert(item, arguments[0], f"{where}[{i}]")
+            for i, item in enumerate(value)
+        )
+    return _convert_scalar(value, hint, where)
+
+
+def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if hint in (int, float, str, bool) and (
+        not isinstance(value, hint) or (hint is not bool and isinstance(value, bool))
+    ):
+        words = {int: "a whole number", float: "a number", str: "text", bool: "a bool"}
+        raise ValueError(f"{where} must be {words[hint]}, got {value!r}.")
+    return value
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3 and 1e6 as text, for want of a dot; a person means the number."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d[\d_]*)?\.?[\d_]+[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """Plain values from YAML text."""
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"{name} must be YAML, but: {said}.") from error
+
+
+def dump(config: Config) -> str:
+    """A config as YAML text."""
+    return yaml.safe_dump(to_dict(config), sort_keys=False, width=88)
+
+
+def parse(text: str, name: str = "the config") -> Config:
+    """A config from YAML text."""
+    return from_dict(read_yaml(text, name))
+
+
+def load(path: Path | str) -> Config:
+    """Read a config from a YAML file."""
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise ValueError(
+            f"the config {path} cannot be read: {error.strerror}. Name a YAML file, such "
+            "as a run's config.yaml."
+        ) from error
+    return parse(text, str(path))
+
+
+def override(config: Config, assignments: list[str]) -> Config:
+    """Apply `a.b=c` assignments, in order, through the same checks as a file."""
+    data = to_dict(config)
+    for text in assignments:
+        name, separator, raw = text.partition("=")
+        if not separator:
+            raise ValueError(
+                f"an assignment must look like agent.kappa=0.5, got {text!r}."
+            )
+        assign(data, name.strip(), read_yaml(raw, f"the value of {name.strip()}"))
+    return from_dict(data)
+
+
+def assign(data: Any, dotted: str, value: Any) -> None:
+    """Set one field of a config in dict form; a name nobody knows is an error."""
+    *parents, last = dotted.split(".")
+    path = ""
+    for part in parents:
+        data = data[_key(data, part, path)]
+        path = f"{path}.{part}" if path else part
+    if path.endswith("env.params"):
+        data[last] = value
+    else:
+        data[_key(data, last, path)] = value
+
+
+def _key(data: Any, part: str, path: str) -> Any:
+    if isinstance(data, list):
+        if part.isdigit() and int(part) < len(data):
+            return int(part)
+        known = [str(i) for i in range(len(data))]
+        raise unknown_name(f"an entry of {path}", part, known)
+    if not isinstance(data, dict) or part not in data:
+        known = list(data) if isinstance(data, dict) else []
+        raise unknown_name(f"a field of {path or 'the config'}", part, known)
+    return part
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Dotted names to values."""
+    items: Any = None
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        items = enumerate(value)
+    if items is None:
+        return {path: value}
+    flat: dict[str, Any] = {}
+    for name, item in items:
+        flat |= flatten(item, f"{path}.{name}" if path else str(name))
+    return flat
+
+
+def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two configs differ: name to (config's value, base's value)."""
+    ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in {**theirs, **ours}
+        if ours.get(name) != theirs.get(name)
+    }
+
+
+def field_sentences() -> dict[str, str]:
+    """The sentence behind each field, by dotted name, read from the configs' source."""
+    return _collect_sentences(Config, "")
+
+
+def _collect_sentences(kind: type, path: str) -> dict[str, str]:
+    sentences, found = _sentences_of(kind), dict[str, str]()
+    hints = typing.get_type_hints(kind)
+    for f in dataclasses.fields(typing.cast(Any, kind)):
+        where = f"{path}.{f.name}" if path else f.name
+        hint = hints[f.name]
+        inner = typing.get_args(hint)
+        if dataclasses.is_dataclass(hint):
+            found |= _collect_sentences(typing.cast(type, hint), where)
+        elif inner and dataclasses.is_dataclass(inner[0]):
+            found |= _collect_sentences(typing.cast(type, inner[0]), f"{where}.0")
+        else:
+            found[where] = sentences.get(f.name, "")
+    return found
+
+
+def _sentences_of(kind: type) -> dict[str, str]:
+    """The texts that follow the fields of one class."""
+    body = typing.cast(Any, ast.parse(inspect.getsource(kind)).body[0]).body
+    return {
+        statement.target.id: " ".join(str(following.value.value).split())
+        for statement, following in itertools.pairwise(body)
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+    }

@@ -1,0 +1,141 @@
+"""Several runs on several tasks in one number, as rliable has it, with its interval.
+
+Agarwal et al. (2021, arXiv:2108.13264): interquartile mean, probability of improvement
+and performance profile. Scores are (run,) or (run, task); tasks must already be on one
+scale. The estimates are rliable's; the intervals are not always, because the percentile
+bootstrap covers too little at the number of runs that people have
+(`docs/statistics.md`). Knows nothing of agents or files.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from orac.evaluation.intervals import (
+    ALL_EQUAL,
+    ONE_RUN,
+    Band,
+    Interval,
+    check_level,
+    clopper_pearson,
+    finite_values,
+)
+
+_RESAMPLES = 10_000
+
+
+def stratified_resamples(
+    scores: ArrayLike, resamples: int = _RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Runs drawn anew with replacement, apart for each task: (resample, run, task).
+
+    rliable's bootstrap. Its plain percentile interval, `np.quantile` of a statistic of
+    these, covers too little below ten runs; the functions below do not use it as it is.
+    """
+    scores = finite_values(scores, 2)
+    runs, tasks = scores.shape
+    rows = np.random.default_rng(seed).integers(runs, size=(resamples, runs, tasks))
+    return scores[rows, np.arange(tasks)]
+
+
+def interquartile_mean(
+    scores: ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Interval:
+    """Mean of the middle half of all runs of all tasks, by the stratified bootstrap.
+
+    Each side is the longer one of two: the percentile interval with its levels moved
+    out to Phi(-+ t sqrt(n / (n - 1))) (Hesterberg, 2015, arXiv:1411.5279), and Student's
+    with the bootstrap's standard error. `n` is the number of runs per task. `bounds`
+    are those that a score itself has, as in `statistics.mean_band`.
+    """
+    check_level(level)
+    scores = finite_values(scores, 2)
+    n, tasks = scores.shape
+    estimate = float(_middle_mean(scores.reshape(1, -1))[0])
+    if n == 1:
+        return Interval(estimate, None, None, level, ONE_RUN, n)
+    drawn = _middle_mean(stratified_resamples(scores).reshape(_RESAMPLES, -1))
+    reach = special.stdtrit(tasks * (n - 1), (1 + level) / 2) * math.sqrt(n / (n - 1))
+    low, high = np.quantile(drawn, special.ndtr([-reach, reach]))
+    half = reach * drawn.std()
+    low, high = min(low, estimate - half), max(high, estimate + half)
+    if high - low <= 1e-12 * abs(estimate):
+        return Interval(estimate, None, None, level, ALL_EQUAL, n)
+    low, high = np.clip([low, high], *bounds)
+    method = "stratified bootstrap, expanded"
+    return Interval(estimate, float(low), float(high), level, method, n)
+
+
+def _middle_mean(values: np.ndarray) -> np.ndarray:
+    """Mean along the last axis without its lowest and highest quarter."""
+    cut = values.shape[-1] // 4
+    ordered = np.sort(values, axis=-1)
+    return ordered[..., cut : values.shape[-1] - cut].mean(axis=-1)
+
+
+def probability_of_improvement(
+    ours: ArrayLike, theirs: ArrayLike, level: float = 0.95
+) -> Interval:
+    """P(a run of ours scores higher than one of theirs), ties half, averaged over tasks.
+
+    The estimate is rliable's. The bootstrap collapses when the two sets do not overlap,
+    so the interval is Newcombe's score interval (2006, method 5) with Student's
+    quantile, as if all tasks had the mean's probability: then the variance is largest.
+    `n` is the smaller number of runs per task.
+    """
+    check_level(level)
+    first, second = finite_values(ours, 2), finite_values(theirs, 2)
+    tasks = first.shape[1]
+    if tasks != second.shape[1]:
+        raise ValueError(
+            "both sets of runs must have the same tasks, "
+            f"got {tasks} and {second.shape[1]}. Compare the common ones."
+        )
+    gaps = first[:, None, :] - second[None, :, :]
+    wins = float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
+    runs, n = (len(first), len(second)), min(len(first), len(second))
+    if n == 1:
+        return Interval(wins, None, None, level, ONE_RUN, n)
+    degrees = tasks * (sum(runs) - 2)
+    reach = float(special.stdtrit(degrees, (1 + level) / 2)) / math.sqrt(tasks)
+    high = _score_limit(wins, runs, reach)
+    # Losing is winning seen from the other side.
+    low = 1 - _score_limit(1 - wins, runs, reach)
+    return Interval(wins, low, high, level, "Newcombe score", n)
+
+
+def _score_limit(wins: float, runs: tuple[int, int], reach: float) -> float:
+    """Largest p with p - wins <= reach * its standard error at p, by bisection."""
+    pairs, extra = runs[0] * runs[1], sum(runs) / 2 - 1
+    low, high = wins, 1.0
+    for _ in range(40):
+        p = (low + high) / 2
+        variance = p * (1 - p) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p))) / pairs
+        inside = p - wins <= reach * math.sqrt(variance)
+        low, high = (p, high) if inside else (low, p)
+    # Numerics: bisection never reaches its upper end.
+    return 1.0 if wins == 1 else low
+
+
+def performance_profile(
+    scores: ArrayLike, thresholds: ArrayLike, level: float = 0.95
+) -> Band:
+    """Share of all runs of all tasks that score above each threshold.
+
+    rliable's score distribution. The interval is Clopper and Pearson's, since the
+    bootstrap has none where all runs lie on one side of the threshold; tasks that differ
+    only make the count less spread than the binomial (Hoeffding, 1956).
+    """
+    check_level(level)
+    scores = finite_values(scores, 2)
+    n, levels = len(scores), np.asarray(thresholds, np.float64)
+    above = (scores.reshape(-1, 1) > levels).sum(axis=0).astype(np.float64)
+    estimate = above / scores.size
+    if n == 1:
+        return Band(estimate, None, None, level, ONE_RUN, n)
+    low, high = clopper_pearson(above, scores.size, level)
+    return Band(estimate, low, high, level, "Clopper-Pearson", n)

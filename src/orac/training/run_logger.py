@@ -1,0 +1,188 @@
+"""What the loop writes: a run directory's logs and checkpoints, or nothing at all."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+from orac.config.serialization import to_dict
+from orac.runs.directory import RunDirectory
+from orac.runs.json_arrays import from_json, to_json
+from orac.runs.loggers import CsvLog, Tracker, open_trackers
+from orac.training.runners import Runner
+
+
+@runtime_checkable
+class Records(Protocol):
+    """What the loop asks of whoever keeps its records."""
+
+    def write_metrics(self, row: dict[str, float]) -> None: ...
+
+    def write_episodes(self, rows: Sequence[dict[str, float]]) -> None: ...
+
+    def write_evaluation(
+        self, rows: Sequence[dict[str, float]], summary: dict[str, float], step: int
+    ) -> None: ...
+
+    def write_timings(
+        self, step: int, steps: int, trained: float, evaluated: float
+    ) -> None: ...
+
+    def save(self, step: int, runner: Runner, counters: Any) -> None: ...
+
+    def last_good(self) -> str:
+        """A sentence that says where one can go back to."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NoRecords:
+    """A run in memory only."""
+
+    def write_metrics(self, row: dict[str, float]) -> None:
+        pass
+
+    def write_episodes(self, rows: Sequence[dict[str, float]]) -> None:
+        pass
+
+    def write_evaluation(
+        self, rows: Sequence[dict[str, float]], summary: dict[str, float], step: int
+    ) -> None:
+        pass
+
+    def write_timings(
+        self, step: int, steps: int, trained: float, evaluated: float
+    ) -> None:
+        pass
+
+    def save(self, step: int, runner: Runner, counters: Any) -> None:
+        pass
+
+    def last_good(self) -> str:
+        return "This run keeps no checkpoints; give it a directory to keep some."
+
+    def close(self) -> None:
+        pass
+
+
+class RunRecords:
+    """The CSV files, trackers and checkpoints of one run directory."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        runner: Runner,
+        trackers: Iterable[str] = ("tensorboard",),
+    ) -> None:
+        self.run = run
+        training = runner.config.training
+        self.checkpoints = run.checkpoints(include_replay=training.keep_replay)
+        self._saved_step: int | None = None
+        self._logs: dict[str, CsvLog] = {}
+        self._tracker_names = tuple(trackers)
+        self._config = to_dict(runner.config)
+        self._trackers: list[Tracker] | None = None
+
+    def restore(self, runner: Runner, counters: Any) -> tuple[int | None, list[str]]:
+        """Go back to the newest good checkpoint: its step, and sentences to tell.
+
+        Logs are cut back to what they were then. Without any checkpoint the run starts
+        again from its config.
+        """
+        state = runner.state
+        template = state._replace(replay=())
+        # Shapes only: the ring on disk must not need a second one in memory.
+        ring = jax.eval_shape(lambda: state.replay)
+        loaded = self.checkpoints.load_latest(template, ring)
+        if loaded is None:
+            self.run.cut_logs({})
+            return None, [
+                f"{self.run.path} has no checkpoint yet: the run starts again from its "
+                "config."
+            ]
+        told = list(loaded.warnings)
+        restored = loaded.state._replace(replay=loaded.replay)
+        same_world = runner.restore(restored, from_json(loaded.extra["host_state"]))
+        if not same_world:
+            told.append(
+                "The environment's own state could not be saved, so its episodes start "
+                "anew: the run goes on, but not bit for bit."
+            )
+        for field in dataclasses.fields(counters):
+            setattr(counters, field.name, loaded.extra["counters"][field.name])
+        self.run.cut_logs(loaded.extra["log_sizes"])
+        self._saved_step = loaded.step
+        return loaded.step, told
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        # Columns are known with the first row: a run's metrics depend on its config.
+        if name not in self._logs:
+            self._logs[name] = self.run.log(name, row)
+        self._logs[name].append(row)
+
+    def _track(self, step: int, row: dict[str, float]) -> None:
+        if self._trackers is None:
+            self._trackers = open_trackers(
+                self._tracker_names, self.run.path, self._config, self._saved_step or 0
+            )
+        # What has no value yet (no episode has ended, say) is not drawn as one.
+        known = {name: value for name, value in row.items() if math.isfinite(value)}
+        for tracker in self._trackers:
+            tracker.log(step, known)
+
+    def write_metrics(self, row: dict[str, float]) -> None:
+        # An empty cell is what was not measured yet; `nan` would look like an accident.
+        cells = {name: None if math.isnan(v) else v for name, v in row.items()}
+        self._append("metrics", cells)
+        self._logs["metrics"].flush()
+        self._track(int(row["env_steps"]), row)
+
+    def write_episodes(self, rows: Sequence[dict[str, float]]) -> None:
+        for row in rows:
+            self._append("episodes", row)
+
+    def write_evaluation(
+        self, rows: Sequence[dict[str, float]], summary: dict[str, float], step: int
+    ) -> None:
+        for row in rows:
+            self._append("evaluations", row)
+        self._track(step, {f"evaluation/{name}": v for name, v in summary.items()})
+
+    def write_timings(
+        self, step: int, steps: int, trained: float, evaluated: float
+    ) -> None:
+        self._append(
+            "timings",
+            {
+                "env_steps": step,
+                "train_seconds": trained,
+                "evaluate_seconds": evaluated,
+                "steps_per_second": steps / trained if trained else 0.0,
+            },
+        )
+
+    def save(self, step: int, runner: Runner, counters: Any) -> None:
+        state = runner.state
+        extra = {
+            "counters": dataclasses.asdict(counters),
+            "log_sizes": self.run.log_sizes(),
+            "host_state": to_json(runner.host_state()),
+        }
+        self.checkpoints.save(step, state._replace(replay=()), state.replay, extra)
+        self._saved_step = step
+
+    def last_good(self) -> str:
+        if self._saved_step is None:
+            return f"{self.run.path} has no checkpoint yet."
+        return (
+            f"The last good checkpoint, of step {self._saved_step:,}, is in "
+            f"{self.run.path / 'checkpoints'}; change the config and resume from it."
+        )
+
+    def close(self) -> None:
+        for tracker in self._trackers or ():
+            tracker.close()
+        self.run.close()

@@ -1,0 +1,195 @@
+"""Configs as text: a round trip loses nothing, and a slip of the pen is named."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import yaml
+
+from orac.config import presets
+from orac.config import serialization as config_text
+from orac.config.schema import Config, Constraint, EnvConfig, MultiplierConfig
+
+WORLDS = (
+    "orac/GuardedMaze-v0",
+    "orac/SafetyPointButton1-v0",
+    "orac/CityLearn-v0",
+    "Pendulum-v1",
+)
+
+
+@pytest.mark.parametrize(
+    "algo, env_id", tuple(itertools.product(presets.ALGORITHMS, WORLDS))
+)
+def test_every_preset_survives_a_round_trip_through_yaml(algo, env_id):
+    config = presets.preset(algo, env_id)
+    assert config_text.parse(config_text.dump(config)) == config
+
+
+def test_a_config_of_unusual_values_survives_a_round_trip():
+    config = Config(
+        seed=7,
+        env=EnvConfig(
+            "a/b-v0", (("cells", (1, (2, 3))), ("word", "on"), ("none", None))
+        ),
+        constraints=(
+            Constraint("a", limit=np.float64(1e-7), tail=1e-3),
+            Constraint("b", risk="cpw", risk_parameter=0.71),
+        ),
+        agent=dataclasses.replace(
+            Config().agent,
+            kappa=np.float64(1e-5),
+            multiplier=MultiplierConfig(cap=1e9, pid=True),
+        ),
+    )
+    back = config_text.parse(config_text.dump(config))
+    assert back == config and hash(back) == hash(config)
+
+
+def test_text_is_plain_yaml_in_the_order_of_the_fields():
+    text = config_text.dump(presets.preset("orac", "orac/GuardedMaze-v0"))
+    data = yaml.safe_load(text)
+    assert list(data) == [f.name for f in dataclasses.fields(Config)]
+    assert data["env"]["params"] == {"guard_probability": 0.15, "normalize_obs": True}
+    assert "!!" not in text
+
+
+def test_a_file_is_read_and_what_it_leaves_out_keeps_its_default(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("seed: 3\nagent: {kappa: 0.5}\n")
+    config = config_text.load(path)
+    agent = dataclasses.replace(Config().agent, kappa=0.5)
+    assert config == Config(seed=3, agent=agent)
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("1e-3", 1e-3),
+        ("1E3", 1000.0),
+        ("-2.5e+1", -25.0),
+        (".5e0", 0.5),
+        ("1_0e1", 100.0),
+        ("3", 3),
+        ("0.5", 0.5),
+        ("1e5x", "1e5x"),
+        ("e5", "e5"),
+        ("on", True),
+        ("null", None),
+        ("[64, 64]", [64, 64]),
+    ],
+)
+def test_values_mean_what_they_look_like(text, value):
+    assert config_text.read_yaml(text, "x") == value
+
+
+def test_numbers_find_their_type():
+    text = "training: {total_steps: 1e6, gradient_steps: 1}\nagent: {kappa: 1e-3}"
+    config = config_text.parse(text)
+    steps, gradients = config.training.total_steps, config.training.gradient_steps
+    assert steps == 1_000_000 and isinstance(steps, int)
+    assert gradients == 1 and isinstance(gradients, float)
+    assert config.agent.kappa == 1e-3
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("agent: {kapa: 1}", "a field of agent must be one of .* 'kapa'. .* 'kappa'"),
+        ("sed: 1", "a field of the config must be .* got 'sed'. Did you mean 'seed'"),
+        ("agent: {multiplier: {inital: 1}}", "of agent.multiplier .* 'initial'"),
+        ("constraints: [{limits: 1}]", r"of constraints\[0\] .* Did you mean 'limit'"),
+        ("constraints: {limit: 1}", "constraints must be a list, got {'limit': 1}"),
+        ("agent: 3", "agent must be a mapping of names to values, got 3"),
+        ("", "the config must be a mapping of names to values, got None"),
+        ("seed: 1.5", "seed must be a whole number, got 1.5"),
+        ("seed: true", "seed must be a whole number, got True"),
+        ("agent: {kappa: wide}", "agent.kappa must be a number, got 'wide'"),
+        ("agent: {kappa: '1'}", "agent.kappa must be a number, got '1'"),
+        ("agent: {layer_norm: 1}", "agent.layer_norm must be a bool, got 1"),
+        (
+            "agent: {hidden_sizes: 64}",
+            r"agent.hidden_sizes must be a list, got 64. Write \[64\].",
+        ),
+        ("constraints: 5", "constraints must be a list, got 5.$"),
+        ("agent: {hidden_sizes: [a]}", r"hidden_sizes\[0\] must be a whole number"),
+        ("algo: 3", "algo must be text, got 3"),
+        ("env: {params: [1]}", r"env.params must be a mapping, got \[1\]"),
+        ("agent: [1", "the config must be YAML, but: while parsing"),
+        # Through the same checks as Python's own arguments.
+        ("constraints: [{tail: 0}]", r"must be a tail in \(0, 1\]"),
+        ("constraints: [{limit: .nan}]", "must be at least 0, got nan"),
+        ("agent: {num_cost_critics: 0}", "a whole number of at least 1, got 0"),
+    ],
+)
+def test_a_slip_of_the_pen_is_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        config_text.parse(text)
+
+
+def test_a_file_never_runs_code():
+    for text in ("!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd"):
+        with pytest.raises(ValueError, match="must be YAML, but: could not determine"):
+            config_text.parse(text)
+
+
+def test_assignments_apply_in_order_through_the_same_checks():
+    config = config_text.override(
+        presets.preset("orac", "orac/GuardedMaze-v0"),
+        [
+            "agent.kappa=0.5",
+            "agent.hidden_sizes=[32, 32]",
+            "constraints.0.limit=7",
+            "env.params.guard_probability=1e-1",
+            "env.params.new=[1, 2]",
+            "training.total_steps=1e5",
+            "agent.kappa=2e-1",
+            "agent.multiplier.cap=null",
+        ],
+    )
+    assert config.agent.kappa == 0.2 and config.agent.hidden_sizes == (32, 32)
+    assert config.constraints[0].limit == 7.0
+    params = dict(config.env.params)
+    assert params["guard_probability"] == 0.1 and params["new"] == (1, 2)
+    assert params["normalize_obs"] is True
+    assert config.training.total_steps == 100_000
+
+
+@pytest.mark.parametrize(
+    "assignment, message",
+    [
+        ("agent.kapa=1", "a field of agent must .* Did you mean 'kappa'"),
+        ("agnt.kappa=1", "a field of the config must .* Did you mean 'agent'"),
+        ("constraints.1.limit=1", "an entry of constraints must be one of 0; got '1'"),
+        ("agent.kappa.x=1", "a field of agent.kappa must be one of"),
+        ("agent.kappa", "an assignment must look like agent.kappa=0.5, got 'agent.kap"),
+        ("agent.kappa=[", "the value of agent.kappa must be YAML, but"),
+        ("agent.kappa=-1", "agent.kappa must be above 0, got -1"),
+    ],
+)
+def test_a_bad_assignment_is_named(assignment, message):
+    with pytest.raises(ValueError, match=message):
+        config_text.override(Config(), [assignment])
+
+
+def test_differences_are_told_by_dotted_name():
+    base = presets.preset("orac", "orac/GuardedMaze-v0")
+    assert config_text.difference(base, base) == {}
+    changed = config_text.override(
+        base, ["agent.kappa=0.5", "constraints.0.tail=0.1", "env.params.extra=3"]
+    )
+    assert config_text.difference(changed, base) == {
+        "agent.kappa": (0.5, 1.0),
+        "constraints.0.tail": (0.1, 0.05),
+        "env.params.extra": (3, None),
+    }
+
+
+def test_every_field_has_a_sentence():
+    sentences = config_text.field_sentences()
+    flat = config_text.flatten(config_text.to_dict(Config()))
+    assert set(flat) <= {*sentences}
+    for name, sentence in sentences.items():
+        assert len(sentence) > 15 and sentence.endswith("."), name
+    assert sentences["constraints.0.tail"].startswith("Worst-case mass in (0, 1]")

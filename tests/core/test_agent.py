@@ -1,0 +1,262 @@
+"""Contracts that every preset keeps: what an agent is, whatever it learns."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers.agent_examples import (
+    BATCH,
+    SIZES,
+    assert_close,
+    assert_same_bits,
+    compiled_act,
+    compiled_update,
+    episodic,
+    make_agent,
+    make_batch,
+    make_context,
+    problem_for,
+    small_config,
+)
+from orac.config import presets
+from orac.core import agent as agents
+
+KEY = jax.random.key(7)
+FORMS = ("sac-lag", "wcsac-iqn", "wcsac-lin")
+"""One preset per risk form: an update does not know the behaviour policy."""
+
+
+def one_quick_form(quick):
+    """Every risk form, of which one is quick: each costs ten seconds and more."""
+    marks = {algo: () if algo == quick else pytest.mark.slow for algo in FORMS}
+    params = [pytest.param(algo, marks=mark) for algo, mark in marks.items()]
+    return pytest.mark.parametrize("algo", params)
+
+
+def configs(algos):
+    """These presets with no, one and two constraints, and the episodic dual form."""
+    found = {f"{algo}-{m}": small_config(algo, m) for algo in algos for m in (0, 1, 2)}
+    found[f"{algos[-1]}-episodic-2"] = episodic(small_config(algos[-1], 2))
+    return [pytest.param(config, id=name) for name, config in found.items()]
+
+
+def are_scalars(metrics):
+    return all(m.shape == () and m.dtype == jnp.float32 for m in metrics.values())
+
+
+@pytest.mark.parametrize("config", configs(FORMS))
+def test_an_update_keeps_every_shape_and_type(config):
+    problem, state = problem_for(config), make_agent(config)
+    after, metrics = jax.eval_shape(
+        lambda k, s, b: agents.update(k, s, b, problem, config.agent),
+        KEY,
+        state,
+        make_batch(config),
+    )
+    assert jax.tree.map(_type_of, after) == jax.tree.map(_type_of, state)
+    assert are_scalars(metrics)
+
+
+@pytest.mark.parametrize("config", configs(("wcsac-iqn", "orac-iqn", "orac-lin")))
+def test_an_action_has_a_row_per_observation(config):
+    problem, state = problem_for(config), make_agent(config)
+    action, metrics = jax.eval_shape(
+        lambda k, s, o, c, r: agents.act(k, s, o, c, r, problem, config.agent),
+        KEY,
+        state,
+        make_batch(config).observation,
+        make_context(config, state),
+        jnp.float32(1.0),
+    )
+    assert (action.shape, action.dtype) == ((BATCH, SIZES["action"]), jnp.float32)
+    assert are_scalars(metrics)
+
+
+def _type_of(leaf):
+    return jnp.shape(leaf), jnp.result_type(leaf), jax.typeof(leaf).weak_type
+
+
+@pytest.mark.parametrize("algo", FORMS)
+def test_updates_in_a_row_are_traced_once_and_stay_finite(algo):
+    config = small_config(algo)
+    update, state = compiled_update(config), make_agent(config)
+    for seed in range(3):
+        state, _ = update(jax.random.key(seed), state, make_batch(config, seed))
+    assert update.traces == 1
+    assert int(state.gradient_steps) == 3
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+def assert_compiled_equals_eager(config):
+    state, batch = make_agent(config), make_batch(config)
+    eager = agents.update(KEY, state, batch, problem_for(config), config.agent)
+    assert_close(compiled_update(config)(KEY, state, batch), eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("algo", FORMS)
+def test_compiled_equals_eager(algo, count):
+    assert_compiled_equals_eager(small_config(algo, count))
+
+
+def test_compiled_equals_eager_in_the_episodic_form_with_two_constraints():
+    # The quick one of its kind, since it has the most in it: eager takes half a minute.
+    assert_compiled_equals_eager(episodic(small_config("wcsac-lin", 2)))
+
+
+@pytest.mark.parametrize("form", ["iqn", "lin"])
+def test_an_update_does_not_know_the_behaviour_policy(form):
+    def program(algo):
+        config = small_config(f"{algo}-{form}")
+        update = jax.jit(agents.update, static_argnums=(3, 4))
+        args = KEY, make_agent(config), make_batch(config), problem_for(config)
+        return update.lower(*args, config.agent).as_text()
+
+    assert program("orac") == program("wcsac")
+
+
+def test_a_scalar_critic_does_not_know_the_tail():
+    def program(tail):
+        config = small_config("sac-lag")
+        constraint = replace(config.constraints[0], tail=tail)
+        config = replace(config, constraints=(constraint,))
+        update = jax.jit(agents.update, static_argnums=(3, 4))
+        args = KEY, make_agent(config), make_batch(config), problem_for(config)
+        return update.lower(*args, config.agent).as_text()
+
+    assert program(0.05) == program(1.0)
+
+
+@one_quick_form("wcsac-iqn")
+def test_seeds_side_by_side_equal_seeds_in_turn(algo):
+    config = small_config(algo)
+    problem, update = problem_for(config), compiled_update(config)
+    seeds = range(3)
+    states = [make_agent(config, seed) for seed in seeds]
+    batches = [make_batch(config, seed) for seed in seeds]
+    keys = jax.random.split(KEY, len(seeds))
+    side_by_side = jax.jit(
+        jax.vmap(lambda k, s, b: agents.update(k, s, b, problem, config.agent))
+    )
+    together, _ = side_by_side(keys, *(_stack(x) for x in (states, batches)))
+    for i in seeds:
+        alone, _ = update(keys[i], states[i], batches[i])
+        assert_close(jax.tree.map(lambda x, i=i: x[i], together), alone)
+
+
+def _stack(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@pytest.mark.parametrize("algo", ["orac-iqn", "orac-lin"])
+def test_acting_is_compiled_once_and_a_radius_of_zero_is_the_plain_actor(algo):
+    config = small_config(algo, 2)
+    plain = small_config(algo.replace("orac", "wcsac"), 2)
+    state = make_agent(config)
+    observation, context = make_batch(config).observation, make_context(config, state)
+    act = compiled_act(config)
+    unshifted, metrics = act(KEY, state, observation, context, jnp.float32(0))
+    assert_same_bits(
+        unshifted,
+        compiled_act(plain)(KEY, state, observation, context, jnp.float32(0))[0],
+    )
+    assert metrics["explore/shift_norm"] == 0
+    shifted, metrics = act(KEY, state, observation, context, jnp.float32(2))
+    assert (shifted != unshifted).any(axis=1).all()
+    assert metrics["explore/shift_norm"] > 0
+    assert act.traces == 1
+    problem = problem_for(config)
+    eager, _ = agents.act(
+        KEY, state, observation, context, jnp.float32(2), problem, config.agent
+    )
+    assert_close(shifted, eager)
+
+
+@pytest.mark.parametrize(
+    "algo", ["orac-iqn", pytest.param("orac-lin", marks=pytest.mark.slow)]
+)
+def test_agents_act_side_by_side_as_they_do_alone(algo):
+    config = small_config(algo, 2)
+    problem, act, radius = problem_for(config), compiled_act(config), jnp.float32(2)
+    seeds = range(3)
+    states = [make_agent(config, seed) for seed in seeds]
+    contexts = [make_context(config, states[seed], seed) for seed in seeds]
+    observations = [make_batch(config, seed).observation for seed in seeds]
+    keys = jax.random.split(KEY, len(seeds))
+    alone = [
+        act(*each, radius)
+        for each in zip(keys, states, observations, contexts, strict=True)
+    ]
+    side_by_side = jax.jit(
+        jax.vmap(
+            lambda k, s, o, c: agents.act(k, s, o, c, radius, problem, config.agent)
+        )
+    )
+    together = side_by_side(keys, *map(_stack, (states, observations, contexts)))
+    assert_close(together, _stack(alone))
+    # Seeds of one agent at the same observation draw actions of their own.
+    drawn = side_by_side(
+        keys, *(_stack([x[0]] * len(seeds)) for x in (states, observations, contexts))
+    )[0]
+    assert_close(drawn[0], alone[0][0])
+    assert (drawn[0] != drawn[1]).any(axis=1).all()
+    assert (drawn[1] != drawn[2]).any(axis=1).all()
+
+
+def test_a_broken_critic_cannot_reach_an_action_without_a_shift():
+    config = small_config("orac-iqn", 2)
+    state = make_agent(config)
+    context = make_context(config, state)
+    broken = state._replace(
+        cost_critics=jax.tree.map(lambda x: x * jnp.nan, state.cost_critics)
+    )
+    act, observation = compiled_act(config), make_batch(config).observation
+    action, _ = act(KEY, broken, observation, context, jnp.float32(0))
+    assert_same_bits(action, act(KEY, state, observation, context, jnp.float32(0))[0])
+
+
+@pytest.mark.parametrize("algo", ["orac-iqn", "orac-lin"])
+def test_evaluation_never_shifts(algo):
+    config = small_config(algo)
+    plain = small_config(algo.replace("orac", "wcsac"))
+    state = make_agent(config)
+    observation = make_batch(config).observation
+    action = agents.mean_action(state, observation, config.agent)
+    assert_same_bits(action, agents.mean_action(state, observation, plain.agent))
+    # Nothing that the shift is made of has a say.
+    other = make_agent(config, seed=1)
+    changed = state._replace(
+        reward_critics=other.reward_critics,
+        cost_critics=other.cost_critics,
+        multiplier=other.multiplier._replace(value=other.multiplier.value + 5),
+    )
+    assert_same_bits(action, agents.mean_action(changed, observation, config.agent))
+    sampled = agents.sampled_action(KEY, state, observation, config.agent)
+    again = agents.sampled_action(KEY, changed, observation, plain.agent)
+    assert_same_bits(sampled, again)
+    assert (sampled != action).any()
+
+
+def test_the_six_agents_differ_in_form_and_behaviour_only():
+    changed = {
+        "sac": {"risk_form", "behaviour", "num_cost_critics"},
+        "sac-lag": {"risk_form", "behaviour", "num_cost_critics"},
+        "wcsac-iqn": {"behaviour"},
+        "wcsac-lin": {"risk_form", "behaviour"},
+        "orac-lin": {"risk_form"},
+    }
+    base = presets.preset("orac-iqn", "orac/GuardedMaze-v0")
+    for algo, fields in changed.items():
+        config = presets.preset(algo, "orac/GuardedMaze-v0")
+        differs = {
+            name
+            for name, value in vars(base.agent).items()
+            if getattr(config.agent, name) != value
+        }
+        assert differs == fields
+        assert config.constraints == (() if algo == "sac" else base.constraints)
+        assert config.training == base.training

@@ -1,0 +1,316 @@
+"""The environment itself: its contract, its parameters, and what must hold in it."""
+
+from functools import partial
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import orac.envs
+from orac.envs.citylearn.data import load_month, load_shared
+from orac.envs.citylearn.env import REWARDS, CityLearn
+
+HOURS = 719
+KEY = jax.random.key(0)
+
+
+@partial(jax.jit, static_argnums=0)
+def scan_steps(env, state, actions):
+    return jax.lax.scan(lambda s, a: env.step(KEY, s, a), state, actions)[1]
+
+
+def play(env, actions, outage=None):
+    """First observation, and every step of one episode."""
+    state, first = env.reset(KEY)
+    if outage is not None:
+        state = state._replace(outage=jnp.asarray(outage))
+    return first, scan_steps(env, state, jnp.asarray(actions, jnp.float32))
+
+
+def noise(size, seed=0, hours=HOURS):
+    return np.random.default_rng(seed).uniform(-1, 1, (hours, size)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def month():
+    """A month of noise in the first building."""
+    first, steps = play(CityLearn(), noise(3))
+    return jnp.concatenate([first[None], steps.observation]), steps
+
+
+def test_spec_tells_sizes_length_and_metrics():
+    spec = CityLearn().spec
+    assert (spec.observation_size, spec.action_size) == (30, 3)
+    assert spec.episode_length == HOURS
+    assert spec.metric_names == ("unserved_energy", "outage_violations")
+    assert set(spec.action_low) == {-1.0} and set(spec.action_high) == {1.0}
+    both = CityLearn(buildings=(3, 1)).spec
+    assert (both.observation_size, both.action_size) == (30 + 11, 6)
+
+
+def test_an_episode_is_719_hours_and_then_truncated(month):
+    _, steps = month
+    np.testing.assert_array_equal(steps.truncated, np.arange(HOURS) == HOURS - 1)
+    assert not steps.terminated.any()
+
+
+def test_everything_a_step_returns_is_finite_and_single_precision(month):
+    observation, steps = month
+    for leaf in jax.tree.leaves((observation, steps.reward, steps.cost, steps.metrics)):
+        assert leaf.dtype == jnp.float32
+        assert np.isfinite(leaf).all()
+
+
+def test_the_same_key_gives_the_same_month_and_another_key_another():
+    env = CityLearn()
+    one, again, other = (env.reset(jax.random.key(i))[0].outage for i in (5, 5, 6))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+
+
+def test_compiled_steps_equal_plain_ones_and_a_batch_equals_its_members():
+    env = CityLearn(buildings=(2,))
+    keys = jax.random.split(KEY, 3)
+    states, _ = jax.vmap(env.reset)(keys)
+    actions = jnp.asarray(noise(3, hours=3))
+    _, batch = jax.jit(jax.vmap(env.step))(keys, states, actions)
+    _, alone = env.step(keys[1], jax.tree.map(lambda x: x[1], states), actions[1])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b[1], rtol=1e-5, atol=1e-5),
+        alone,
+        batch,
+    )
+
+
+def test_steps_stay_single_precision_where_doubles_are_on():
+    env = CityLearn()
+    with jax.enable_x64(True):
+        state, first = env.reset(jax.random.key(0))
+        after, step = jax.jit(env.step)(KEY, state, jnp.zeros(3, jnp.float32))
+    assert first.dtype == step.observation.dtype == step.reward.dtype == jnp.float32
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [
+        leaf.dtype for leaf in jax.tree.leaves(state)
+    ]
+
+
+def test_cooling_is_not_controlled_in_the_first_thirteen_hours():
+    env, idle = CityLearn(), np.zeros((20, 3), np.float32)
+    full, none = idle.copy(), idle.copy()
+    full[:, 2], none[:, 2] = 1.0, -1.0
+    names = ("indoor_dry_bulb_temperature", "cooling_demand")
+    apart = [
+        np.abs(env.read(play(env, full)[1].observation, name)[:, 0])
+        - np.abs(env.read(play(env, none)[1].observation, name)[:, 0])
+        for name in names
+    ]
+    np.testing.assert_array_equal(apart[0][:13], 0.0)
+    np.testing.assert_array_equal(apart[1][:13], 0.0)
+    assert apart[0][13] < -1.0 and apart[1][13] > 1.0
+
+
+def test_the_temperature_is_the_recorded_one_while_the_model_warms_up(month):
+    observation, _ = month
+    temperature = CityLearn().read(observation, "indoor_dry_bulb_temperature")[:, 0]
+    recorded = load_month((1,)).ideal_temperature[:, 0]
+    np.testing.assert_allclose(temperature[:13], recorded[:13], atol=1e-5)
+    assert np.abs(temperature[13:] - recorded[13:]).max() > 1.0
+
+
+def test_reward_and_cost_are_what_the_observation_shows(month):
+    observation, steps = month
+    env = CityLearn()
+    net = env.read(observation, "net_electricity_consumption")[1:, 0]
+    gap = (
+        env.read(observation, "indoor_dry_bulb_temperature")
+        - env.read(observation, "indoor_dry_bulb_temperature_set_point")
+    )[1:, 0]
+    np.testing.assert_allclose(steps.reward, -np.maximum(net, 0), atol=1e-5)
+    np.testing.assert_allclose(steps.cost[:, 0], np.abs(gap), atol=1e-5)
+
+
+def test_nothing_is_drawn_from_the_grid_in_an_outage(month):
+    observation, steps = month
+    outage = np.asarray(CityLearn().read(observation, "power_outage")[1:, 0] > 0.5)
+    assert outage.any() and not outage.all()
+    np.testing.assert_array_equal(steps.reward[outage], 0.0)
+    assert steps.reward[~outage].mean() < -1.0
+
+
+def test_a_priced_reward_is_the_energy_drawn_times_its_price(month):
+    _, steps = play(CityLearn(reward="price"), noise(3))
+    expected = month[1].reward * load_shared("electricity_pricing")[1:]
+    np.testing.assert_allclose(steps.reward, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rewards_differ_in_what_they_make_of_the_net_energy():
+    hour = load_month((1,))._replace(price=jnp.array([2.0]), carbon=jnp.array([3.0]))
+    drawn, fed_in = jnp.array([0.5]), jnp.array([-0.5])
+    found = {
+        name: (float(f(drawn, hour)[0]), float(f(fed_in, hour)[0]))
+        for name, f in REWARDS.items()
+    }
+    assert found == {
+        "import": (-0.5, 0.0),
+        "net": (-0.5, 0.5),
+        "price": (-1.0, 0.0),
+        "carbon": (-1.5, 0.0),
+    }
+
+
+def test_without_outages_both_metrics_are_zero():
+    _, steps = play(CityLearn(saifi=0.0), noise(3, hours=60))
+    assert not any(values.any() for values in steps.metrics.values())
+
+
+def test_metrics_are_shares_of_what_was_asked_for_in_outages():
+    # One outage of an hour at night, when neither sun nor battery gives anything: all
+    # that is asked for is unserved. Then the hour after changes nothing.
+    outage = np.zeros(720, bool)
+    outage[25] = True
+    idle = np.tile(np.array([0.0, 0.0, 0.0], np.float32), (30, 1))
+    _, steps = play(CityLearn(), idle, outage)
+    unserved = steps.metrics["unserved_energy"]
+    np.testing.assert_array_equal(unserved[:24], 0.0)
+    np.testing.assert_allclose(unserved[24:], 1.0, rtol=1e-6)
+
+
+def test_a_wider_comfort_band_has_fewer_violations(month):
+    _, wide = play(CityLearn(comfort_band=3.0), noise(3))
+    shares = [steps.metrics["outage_violations"][-1] for steps in (month[1], wide)]
+    assert 1.0 > shares[0] > shares[1] > 0.0
+
+
+def test_buildings_together_do_what_they_do_alone():
+    together = CityLearn(buildings=(1, 2, 3))
+    actions = noise(9)
+    first, steps = play(together, actions)
+    observation = jnp.concatenate([first[None], steps.observation])
+    alone = [
+        play(CityLearn(buildings=(number,)), actions[:, 3 * i : 3 * i + 3])
+        for i, number in enumerate((1, 2, 3))
+    ]
+    for i, (start, own) in enumerate(alone):
+        env = CityLearn(buildings=(i + 1,))
+        seen = jnp.concatenate([start[None], own.observation])
+        for name in ("indoor_dry_bulb_temperature", "electrical_storage_soc"):
+            np.testing.assert_allclose(
+                together.read(observation, name)[:, i],
+                env.read(seen, name)[:, 0],
+                atol=1e-4,
+            )
+    for ours, theirs in (
+        (steps.reward, [own.reward for _, own in alone]),
+        (steps.cost, [own.cost for _, own in alone]),
+        (steps.metrics, [own.metrics for _, own in alone]),
+    ):
+        mean = jax.tree.map(lambda *values: np.mean(values, axis=0), *theirs)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours, mean
+        )
+
+
+@pytest.mark.parametrize("cooling", [-1.0, 1.0])
+def test_no_episode_costs_more_than_the_bound(cooling):
+    env = CityLearn(buildings=(2,))
+    actions = np.zeros((HOURS, 3), np.float32)
+    actions[:, 2] = cooling
+    cost = play(env, actions)[1].cost.sum()
+    assert env.spec.cost_bounds is not None
+    assert 1000 < cost < env.spec.cost_bounds[0]
+
+
+def test_actions_beyond_the_box_are_cut_to_it():
+    far, edge = (play(CityLearn(), np.full((20, 3), value))[1] for value in (7.0, 1.0))
+    np.testing.assert_array_equal(far.observation, edge.observation)
+
+
+def test_first_observation_holds_the_first_row_of_the_data():
+    env = CityLearn(buildings=(2, 3))
+    _, first = env.reset(KEY)
+    for name in ("hour", "carbon_intensity", "electricity_pricing_predicted_24h"):
+        np.testing.assert_allclose(env.read(first, name), [load_shared(name)[0]], 1e-4)
+    row = load_month((2, 3))
+    np.testing.assert_allclose(
+        env.read(first, "cooling_demand"), row.ideal_cooling[0], atol=1e-5
+    )
+    np.testing.assert_allclose(env.read(first, "electrical_storage_soc"), 0.2, 1e-5)
+    np.testing.assert_array_equal(env.read(first, "power_outage"), 0.0)
+
+
+def test_an_unknown_observation_is_answered_with_the_nearest_name():
+    env = CityLearn()
+    with pytest.raises(
+        ValueError, match=r"got 'power_outge'\. Did you mean 'power_out"
+    ):
+        env.read(env.reset(KEY)[1], "power_outge")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"buildings": ()}, r"different whole numbers from 1 to 3, got \(\)"),
+        ({"buildings": (0,)}, r"different whole numbers from 1 to 3, got \(0,\)"),
+        ({"buildings": (1, 1)}, r"got \(1, 1\). Write \(1,\)"),
+        ({"buildings": []}, r"different whole numbers from 1 to 3, got \[\]"),
+        ({"buildings": 4}, "different whole numbers from 1 to 3, got 4"),
+        ({"buildings": 1.0}, r"got 1\.0\. Write \(1,\) for the first"),
+        ({"buildings": (1.0,)}, r"got \(1\.0,\)\. Write \(1,\)"),
+        ({"buildings": [2.5, 1]}, r"got \[2\.5, 1\]"),
+        ({"buildings": True}, r"got True\. Write"),
+        ({"buildings": "1"}, r"got '1'\. Write"),
+        ({"saifi": 366.0}, r"saifi must be a number in \[0, 365\], got 366.0"),
+        ({"saifi": -1.0}, "It counts interruptions a year"),
+        ({"saifi": np.nan}, r"saifi must be a number in \[0, 365\], got nan"),
+        ({"caidi": -1.0}, r"caidi must be a number in \[0, 525600\], got -1.0"),
+        ({"caidi": np.nan}, "got nan. It is a mean of minutes"),
+        ({"caidi": np.inf}, "got inf. It is a mean of minutes"),
+        ({"caidi": 1e12}, r"got 1000000000000.0\. It is a mean of minutes"),
+        ({"comfort_band": -2.0}, r"comfort_band must be .* \[0, 100\], got -2.0"),
+        ({"comfort_band": np.nan}, "got nan. It is in degrees C"),
+        ({"comfort_band": np.inf}, "got inf. It is in degrees C"),
+        ({"reward": "prize"}, "got 'prize'. Did you mean 'price'"),
+    ],
+)
+def test_wrong_parameters_are_told_what_was_expected(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        CityLearn(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "buildings"),
+    [([3, 1], (3, 1)), (2, (2,)), (np.array([1, 2]), (1, 2)), (np.int64(3), (3,))],
+)
+def test_buildings_may_be_a_number_or_a_list(given, buildings):
+    env = CityLearn(buildings=given)
+    assert env == CityLearn(buildings=buildings)
+    assert hash(env) == hash(CityLearn(buildings=buildings))
+    assert {type(number) for number in env.buildings} == {int}
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space m(in|ax)imum value")
+def test_gymnasiums_own_check_passes_and_no_picture_is_promised():
+    env = gymnasium.make("orac/CityLearn-v0").unwrapped
+    assert env.metadata["render_modes"] == []
+    check_env(env)
+
+
+def test_every_reward_has_a_name_that_is_accepted():
+    assert {CityLearn(reward=name).reward for name in REWARDS} == set(REWARDS)
+
+
+def test_the_environment_is_hashable_and_equal_to_its_twin():
+    assert hash(CityLearn(buildings=(1, 2))) == hash(CityLearn(buildings=(1, 2)))
+    assert CityLearn() != CityLearn(saifi=1.0)
+
+
+def test_gymnasium_makes_it_by_its_id_with_parameters():
+    env = gymnasium.make("orac/CityLearn-v0", buildings=[3], saifi=100.0)
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == (30,)
+    observation, reward, terminated, truncated, info = env.step(np.zeros(3, np.float32))
+    assert not terminated and not truncated
+    assert reward < 0 < info["cost"]
+    assert orac.envs.make("orac/CityLearn-v0", buildings=[3]) == CityLearn((3,))

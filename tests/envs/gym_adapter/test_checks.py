@@ -1,0 +1,494 @@
+"""Environments and options that cannot be trained on: each gets one clear sentence."""
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.spaces import Box
+from gymnasium.vector import SyncVectorEnv
+
+from helpers.gym_probes import Counter, CounterBatch, Odd
+from orac.envs.gym_adapter.checks import check_environment
+from orac.envs.gym_adapter.make import make_host
+
+
+class Bad(NamedTuple):
+    """What is wrong, how it is made, and words of the sentence it must get."""
+
+    what: str
+    env: Callable[[], Any]
+    says: str
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+
+def with_actions(space) -> Callable[[], Any]:
+    return partial(Odd, action_space=space)
+
+
+def with_report(report) -> Callable[[], Any]:
+    return partial(Odd, report=report)
+
+
+def with_step(index: int, value: Any) -> Callable[[], Any]:
+    """A step with one of its values replaced."""
+
+    def replaced(*result):
+        return (*result[:index], value, *result[index + 1 :])
+
+    return partial(Odd, result=replaced)
+
+
+def observing(value, space) -> Callable[[], Any]:
+    return partial(
+        Odd,
+        observation_space=space,
+        result=lambda obs, *rest: (value, *rest),
+        reset_result=lambda obs, info: (value, info),
+    )
+
+
+def late(values: dict[str, Any]) -> Callable[[], Any]:
+    """Good for 15 steps, then bad."""
+    return with_report(lambda time: {"cost": 1.0} if time < 15 else values)
+
+
+class OldGym:
+    """The old gym package's environments are of another class."""
+
+    action_space = Box(-1, 1, (1,))
+
+
+class Spaceless(gymnasium.Env):
+    """A subclass that declares no space at all."""
+
+
+class Unseen(gymnasium.Env):
+    action_space = Box(-1, 1, (1,))
+
+
+class Ordered(Odd):
+    """Says in which order it reports its costs."""
+
+    cost_names = ("heat", "noise")
+
+
+class OldReset(Counter):
+    def reset(self):
+        return np.zeros(2, np.float32)
+
+
+class Silent(CounterBatch):
+    """SAME_STEP that forgets the last observation."""
+
+    def step(self, actions):
+        *result, infos = super().step(actions)
+        infos.pop("final_obs", None)
+        return (*result, infos)
+
+
+class Endless(CounterBatch):
+    def step(self, actions):
+        observation, reward, _, truncated, infos = super().step(actions)
+        return observation, reward, truncated, truncated, infos
+
+
+class Short(CounterBatch):
+    """Costs for fewer environments than there are."""
+
+    def step(self, actions):
+        *result, infos = super().step(actions)
+        return (*result, {**infos, "cost": np.zeros(1)})
+
+
+def mixed_costs():
+    """Integer zeros now, fractions later: Gymnasium would round one beside the other."""
+    env = with_report(lambda time: {"cost": 0 if time < 3 else 0.5})
+    return SyncVectorEnv([env, env])
+
+
+ONE = Counter()
+TABLE = [
+    # Actions
+    Bad("discrete actions", with_actions(spaces.Discrete(3)), "has discrete actions"),
+    Bad("many discrete", with_actions(spaces.MultiDiscrete([2, 3])), "a Box"),
+    Bad("buttons", with_actions(spaces.MultiBinary(4)), "need continuous ones"),
+    Bad(
+        "dict actions",
+        with_actions(spaces.Dict(a=Box(-1, 1))),
+        "but agents need one Box",
+    ),
+    Bad("tuple actions", with_actions(spaces.Tuple([Box(-1, 1)])), "single gymnasium"),
+    Bad("integer box", with_actions(Box(0, 5, (2,), np.int64)), "has integer actions"),
+    Bad("unbounded", with_actions(Box(-np.inf, np.inf, (1,))), "both must be finite"),
+    Bad(
+        "half bounded",
+        with_actions(Box(np.float32([-1, 0]), np.float32([1, np.inf]))),
+        "action 1 has the bounds [0.0, inf]",
+    ),
+    Bad("no actions", with_actions(Box(-1, 1, (0,))), "an empty action space"),
+    Bad("nothing to choose", with_actions(Box(2, 2, (1,))), "nothing to choose"),
+    Bad("no action space", with_actions(7), "no Gymnasium space"),
+    Bad("action space forgotten", Spaceless, "has None as action_space, which is no"),
+    # Observations
+    Bad(
+        "sequence observations",
+        partial(Odd, observation_space=spaces.Sequence(Box(0, 1))),
+        "cannot be flattened",
+    ),
+    Bad("no observation space", partial(Odd, observation_space=None), "no Gymnasium"),
+    Bad("observation space forgotten", Unseen, "has None as observation_space, which"),
+    Bad(
+        "empty observation",
+        partial(Odd, observation_space=Box(0, 1, (0,))),
+        "empty obs",
+    ),
+    Bad(
+        "observation of another shape",
+        observing(np.zeros(4), Box(-1, 1, (3,))),
+        "shape (4,), but its observation_space says (3,)",
+    ),
+    Bad(
+        "a scalar where a vector was said",
+        observing(0.0, Box(-1, 1, (1,))),
+        "shape (), but its observation_space says (1,)",
+    ),
+    Bad(
+        "key missing from a dict observation",
+        observing({"a": np.zeros(1)}, spaces.Dict(a=Box(0, 1), b=Box(0, 1))),
+        "not in its observation_space",
+    ),
+    Bad(
+        "dict observation of another size",
+        observing({"a": np.zeros(3)}, spaces.Dict(a=Box(0, 1, (2,)))),
+        "with 3 numbers, but its observation_space has 2",
+    ),
+    Bad(
+        "observation of words",
+        observing(np.array(["low", "high"]), Box(0, 1, (2,))),
+        "not made of numbers",
+    ),
+    Bad(
+        "NaN observation",
+        observing(np.array([0, np.nan], np.float32), Box(-1, 1, (2,))),
+        "the observation of environment 0 is not finite",
+    ),
+    # Rewards and steps
+    Bad(
+        "NaN reward",
+        with_step(1, np.nan),
+        "the reward of environment 0 is not finite at step 1",
+    ),
+    Bad("infinite reward", with_step(1, np.inf), "Guard its formula"),
+    Bad("no reward", with_step(1, None), "the reward None, which is not a number"),
+    Bad("reward vector", with_step(1, np.ones(2)), "Return float(reward)"),
+    Bad("four values", partial(Odd, result=lambda *r: r[:4]), "step returned 4 values"),
+    Bad(
+        "bare observation",
+        partial(Odd, reset_result=lambda o, i: o),
+        "(observation, info)",
+    ),
+    Bad("old reset", OldReset, "reset(*, seed=None, options=None)"),
+    # Costs
+    Bad(
+        "no cost", with_report(lambda _: {}), "info has no key 'cost' (its keys: none)"
+    ),
+    Bad("cost elsewhere", with_report(lambda _: {"c": 1}), "(its keys: 'c')"),
+    Bad("no cost at all", lambda: "Pendulum-v1", "cost_fn="),
+    Bad("no info", with_step(4, None), "info is None, not a dict"),
+    Bad("cost None", with_report(lambda _: {"cost": None}), "no cost (it is None)"),
+    Bad(
+        "cost in words",
+        with_report(lambda _: {"cost": "3"}),
+        "'3', which is not a number",
+    ),
+    Bad("complex cost", with_report(lambda _: {"cost": 1j}), "which is not a number"),
+    Bad("ragged cost", with_report(lambda _: {"cost": [[1], [1, 2]]}), "not a number"),
+    Bad(
+        "cost matrix",
+        with_report(lambda _: {"cost": np.ones((2, 2))}),
+        "of shape (2, 2)",
+    ),
+    Bad("empty cost", with_report(lambda _: {"cost": []}), "an empty cost"),
+    Bad("NaN cost", with_report(lambda _: {"cost": np.nan}), "reported a cost of nan"),
+    Bad("infinite cost", with_report(lambda _: {"cost": -np.inf}), "a cost of -inf"),
+    Bad("beyond float32", with_report(lambda _: {"cost": 1e300}), "beyond float32"),
+    Bad(
+        "negative cost",
+        with_report(lambda _: {"cost": -1.0}),
+        "reported a cost of -1.0. A cost is at least 0: report max(cost, 0)",
+    ),
+    Bad(
+        "negative cost, late",
+        late({"cost": -0.5}),
+        "at step 15 environment 0 reported a cost of -0.5",
+    ),
+    Bad(
+        "one negative of several",
+        with_report(lambda _: {"cost": [1.0, -2.0]}),
+        "reported a cost of -2.0. A cost is at least 0",
+        {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "negative cost_fn",
+        Counter,
+        "reported a cost of -3.0. A cost is at least 0",
+        {"cost_fn": lambda *_: -3.0},
+    ),
+    Bad(
+        "NaN cost, late",
+        late({"cost": np.nan}),
+        "at step 15 environment 0 reported a cost of nan. Guard",
+    ),
+    Bad("no cost, late", late({}), "environment 0 reported no cost"),
+    Bad("more costs, late", late({"cost": [1, 2]}), "2 cost(s) where 1 were expected"),
+    Bad(
+        "six values, NaN cost",
+        partial(Odd, result=lambda o, r, *x: (o, r, np.nan, *x)),
+        "nan",
+    ),
+    Bad(
+        "two numbers under one of two keys",
+        with_report(lambda _: {"a": 1, "b": [1, 2]}),
+        "2 numbers under the cost key 'b', not one",
+        {"cost_keys": ["a", "b"]},
+    ),
+    Bad(
+        "fewer costs than names",
+        Counter,
+        "1 cost(s) where 2 were expected",
+        {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "neither the names nor an array",
+        with_report(lambda _: {"heat": 1.0}),
+        "info has no key 'noise' (its keys: 'heat'). Report one number under each",
+        {"cost_names": ["heat", "noise"]},
+    ),
+    Bad(
+        "names in another order",
+        partial(Ordered, report=lambda _: {"cost": [1.0, 2.0]}),
+        "reports its costs in the order heat, noise",
+        {"cost_names": ["noise", "heat"]},
+    ),
+    Bad("cost_fn of one argument", Counter, "cost_fn is called with", {"cost_fn": abs}),
+    Bad(
+        "cost_fn gives nothing",
+        Counter,
+        "no cost (it is None)",
+        {"cost_fn": lambda *_: None},
+    ),
+    Bad(
+        "metric in words",
+        with_report(lambda _: {"cost": 1, "stage": "late"}),
+        "Leave 'stage' out of metric_names",
+        {"metric_names": ["stage"]},
+    ),
+    # Episodes
+    Bad("endless episodes", Counter, "Pass episode_length=", {"episode_length": None}),
+    Bad(
+        "episodes of no steps", Counter, "episode_length must be", {"episode_length": 0}
+    ),
+    # What is handed over
+    Bad("misspelt id", lambda: "Pendulm-v1", "Did you mean 'Pendulum-v1'?"),
+    Bad("id without version", lambda: "Pendulum", "Did you mean 'Pendulum-v1'?"),
+    Bad("unknown version", lambda: "Pendulum-v9", "Gymnasium says:"),
+    Bad("unknown module", lambda: "no_such_module:Thing-v0", "Install it or correct"),
+    Bad(
+        "unknown keyword",
+        lambda: "Pendulum-v1",
+        "Check env_kwargs",
+        {"env_kwargs": {"gravity": 1}},
+    ),
+    Bad("a number as environment", lambda: 42, "got a int"),
+    Bad("the old gym package", lambda: OldGym, "no Gymnasium environment"),
+    Bad("two of one object", lambda: ONE, "Pass its id or a factory", {"num_envs": 2}),
+    Bad(
+        "the same object twice",
+        lambda: lambda: ONE,
+        "environment twice",
+        {"num_envs": 2},
+    ),
+    Bad("no environments", Counter, "num_envs must be a whole number", {"num_envs": 0}),
+    Bad(
+        "object in a process",
+        Counter,
+        "cannot be moved to another process",
+        {"vectorization": "async"},
+    ),
+    Bad(
+        "keywords for an object",
+        Counter,
+        "already made",
+        {"env_kwargs": {"length": 3}},
+    ),
+    Bad(
+        "factory of batches", lambda: CounterBatch, "Pass the vector environment itself"
+    ),
+    Bad(
+        "misspelt vectorization",
+        Counter,
+        "Did you mean 'async'?",
+        {"vectorization": "asinc"},
+    ),
+    Bad(
+        "no vector entry point",
+        lambda: "Pendulum-v1",
+        "no vector entry point",
+        {"vectorization": "vector"},
+    ),
+    Bad(
+        "factory as vector",
+        lambda: Counter,
+        "'sync' or 'async'",
+        {"vectorization": "vector"},
+    ),
+    Bad("names twice", Counter, "must differ", {"cost_names": ["a", "a"]}),
+    Bad("no keys", Counter, "Name at least one", {"cost_keys": []}),
+    Bad(
+        "keys and names that differ in number",
+        Counter,
+        "Give one name per key",
+        {"cost_keys": ["a", "b"], "cost_names": ["a"]},
+    ),
+    Bad("negative bound", Counter, "one positive number per", {"cost_bound": -1.0}),
+    Bad("bounds for two", Counter, "cost_bound must be", {"cost_bound": [1.0, 2.0]}),
+    # Vector environments
+    Bad("mode unsaid", lambda: CounterBatch(mode=None), "does not say how it restarts"),
+    Bad("mode unknown", lambda: CounterBatch(mode="Sometimes"), "AutoresetMode"),
+    Bad(
+        "another number",
+        lambda: CounterBatch(2),
+        "has 2. Leave num_envs",
+        {"num_envs": 3},
+    ),
+    Bad(
+        "last observation forgotten",
+        lambda: Silent(),
+        "without infos['final_obs']",
+        {"episode_length": 3},
+    ),
+    Bad(
+        "longer than said",
+        lambda: Endless(),
+        "has gone on for 4 steps, but episode_length is 3",
+        {"episode_length": 3},
+    ),
+    Bad(
+        "too few costs",
+        lambda: Short(),
+        "1 costs for 2 environments",
+        {"cost_names": ["c"]},
+    ),
+    Bad("rounded costs", mixed_costs, "now as an integer, now as a float"),
+    Bad(
+        "a limit that cannot be moved",
+        lambda: SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")]),
+        "by itself. Leave episode_length out",
+        {"episode_length": 50, "cost_fn": lambda *_: 0.0},
+    ),
+]
+
+
+def test_the_table_is_long_and_names_each_case_once():
+    assert len(TABLE) >= 40
+    assert len({bad.what for bad in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize("bad", TABLE, ids=[bad.what for bad in TABLE])
+def test_a_bad_environment_gets_one_clear_sentence(bad):
+    with pytest.raises(ValueError) as caught:
+        host = make_host(bad.env(), **{"episode_length": 100, **bad.options})
+        check_environment(host)
+    text = str(caught.value)
+    assert bad.says in text
+    assert "\n" not in text
+    assert text.endswith(".")
+
+
+def test_a_good_environment_passes_without_a_word():
+    for env in ("Pendulum-v1", Counter(7), SyncVectorEnv([Counter, Counter])):
+        length = None if env == "Pendulum-v1" else 7
+        cost_fn = None if length else lambda obs, action, next_obs, info: 1.0
+        check_environment(make_host(env, cost_fn=cost_fn, episode_length=length))
+
+
+@pytest.mark.parametrize(
+    ("late_info", "says"),
+    [
+        (
+            {"cost": np.nan},
+            "at step 10,000 environment 1 reported a cost of nan. Guard",
+        ),
+        ({}, "at step 10,000 environment 1 reported no cost: info has no key 'cost'"),
+    ],
+)
+def test_a_cost_that_fails_after_ten_thousand_steps_names_where_and_when(
+    late_info, says
+):
+    reports = iter(
+        [
+            lambda time: {"cost": 1.0},
+            lambda time: {"cost": 1.0} if time < 10 else late_info,
+        ]
+    )
+    host = make_host(
+        lambda: Odd(report=next(reports)), 2, cost_names=["c"], episode_length=10**6
+    )
+    host.reset(seed=0)
+    action = np.zeros((2, 1), np.float32)
+    host.steps = 9_990
+    for _ in range(9):
+        host.step(action)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        host.step(action)
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        (np.zeros((1, 3)), "takes actions of shape (1, 1)"),
+        (np.zeros((2, 1)), "got (2, 1)"),
+        (np.full((1, 1), np.nan), "The policy has diverged"),
+    ],
+)
+def test_an_action_that_cannot_be_taken_is_refused(action, says):
+    host = make_host(Counter())
+    host.reset(seed=0)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        host.step(action)
+
+
+def test_an_error_inside_cost_fn_is_the_users_own():
+    with pytest.raises(KeyError, match="speed"):
+        make_host(Counter(), cost_fn=lambda obs, action, next_obs, info: info["speed"])
+
+
+def test_pixels_are_allowed_but_get_a_warning():
+    space = Box(0, 255, (64, 64, 3), np.uint8)
+    env = observing(np.zeros((64, 64, 3), np.uint8), space)()
+    host = make_host(env, episode_length=100)
+    assert host.spec.observation_size == 12_288
+    with pytest.warns(UserWarning, match="has 12,288 numbers.*98 GB"):
+        check_environment(host)
+
+
+def test_an_environment_that_ignores_its_seed_gets_a_warning():
+    generator = np.random.default_rng(0)
+    env = Odd(reset_result=lambda obs, info: (generator.random(2, np.float32), info))
+    with pytest.warns(UserWarning, match="cannot be repeated"):
+        check_environment(make_host(env, episode_length=100))
+
+
+def test_large_but_finite_numbers_are_let_through():
+    host = make_host(Odd(report=lambda _: {"cost": 1e30}), episode_length=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        host.reset(seed=0)
+        step = host.step(np.zeros((1, 1), np.float32))
+    assert step.cost.tolist() == [[np.float32(1e30)]]

@@ -1,0 +1,116 @@
+"""A grid file means the runs that it says, and mistakes in it get clear words."""
+
+import pytest
+
+from helpers.synthetic_runs import write_run
+from orac.cli.main import main
+from orac.experiments.run_study import Orders, carry_out
+from orac.experiments.study import plan
+from orac.experiments.sweep import parse_grid, read_grid
+
+GRID = """
+algos: [orac, wcsac]
+seeds: 2
+set: {training.total_steps: 10_000, env.params.guard_probability: 0.1}
+vary:
+  agent.exploration.shift_radius: [1, 4]
+  agent.kappa: [1e-1, 1]
+"""
+
+
+@pytest.fixture
+def grid(tmp_path):
+    path = tmp_path / "radius.yaml"
+    path.write_text(GRID)
+    return path
+
+
+def test_every_combination_is_a_run(grid, tmp_path):
+    study, seeds = read_grid(grid)
+    assert study.name == "radius" and seeds == (0, 1)
+    runs = plan(study, seeds, tmp_path)
+    assert len({run.path for run in runs}) == 2 * 2 * 2 * 2
+    config = runs[0].config
+    assert config.training.total_steps == 10_000
+    assert dict(config.env.params)["guard_probability"] == 0.1
+    found = {
+        (r.config.algo, r.config.agent.exploration.shift_radius, r.config.agent.kappa)
+        for r in runs
+    }
+    assert found == {
+        (algo, radius, kappa)
+        for algo in ("orac", "wcsac")
+        for radius in (1, 4)
+        for kappa in (0.1, 1)
+    }
+    place = "orac-GuardedMaze-v0/orac/shift_radius=1-kappa=0.1/seed-000"
+    assert tmp_path / place in {run.path for run in runs}
+
+
+def test_a_grid_is_rendered_like_a_report(tmp_path):
+    study, seeds = parse_grid(
+        {"algos": ["orac", "wcsac"], "seeds": [3, 5], "set": {"agent.kappa": 0.5}}
+    )
+    for run in plan(study, seeds, tmp_path):
+        write_run(tmp_path, run.config, name=run.name, evaluations=2, episodes=5)
+    told = []
+    assert carry_out(study, Orders(tmp_path, render_only=True), told.append) == 0
+    text = "\n".join(told)
+    assert "Results in orac/GuardedMaze-v0" in text and "wcsac" in text
+    assert str(tmp_path) not in (tmp_path / "sweep" / "table.md").read_text()
+    assert (tmp_path / "sweep" / "figure.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ([1], "a grid must be a mapping with envs, algos and seeds"),
+        ({"algo": "orac"}, "a key of the grid must be .* Did you mean 'algos'"),
+        ({"algos": ["orak"]}, "algo must be one of .* Did you mean 'orac'"),
+        ({"algos": []}, "algos must have at least one entry"),
+        ({"set": {"agent.kapa": 1}}, "a field of agent .* Did you mean 'kappa'"),
+        ({"vary": {"agent.kappa": []}}, "vary.agent.kappa must have at least one"),
+        ({"vary": {"agent.kappa": ["x"]}}, "agent.kappa must be a number, got 'x'"),
+        ({"vary": [1]}, "vary must be a mapping of config fields"),
+        ({"set": {"seed": 1}}, "seed of a grid is said by its own key"),
+        ({"seeds": 0}, "seeds must be a number, such as 5, or a list"),
+        ({"seeds": [1, 1]}, r"seeds must not repeat, got \[1, 1\]"),
+        ({"name": "../../away"}, "must be letters, digits .* Try 'away'"),
+        ({"seeds": [True]}, "seeds must be a number, such as 5, or a list"),
+    ],
+)
+def test_mistakes_are_told(grid, words):
+    with pytest.raises(ValueError, match=words):
+        parse_grid(grid)
+
+
+def test_the_program_tells_mistakes_in_one_line(tmp_path, capsys):
+    assert main(["sweep", str(tmp_path / "none.yaml")]) == 1
+    assert "cannot be read: No such file" in capsys.readouterr().err
+    (tmp_path / "bad.yaml").write_text("algos: [orac")
+    assert main(["sweep", str(tmp_path / "bad.yaml")]) == 1
+    assert "bad.yaml must be YAML, but:" in capsys.readouterr().err
+
+
+def test_an_unknown_study_gets_the_nearest(capsys):
+    assert main(["reproduce", "tabel1"]) == 1
+    assert "Did you mean 'table1'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--jobs=0",
+        "--threads=0",
+        "--backend=rai",
+        "--budget=0",
+        "--budget=nan",
+        "--set=env.params.gard_probability=0.1",
+    ],
+)
+def test_orders_that_mean_nothing_are_refused(word, tmp_path, capsys):
+    words = ["reproduce", "table1", f"--out={tmp_path}", word]
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert "must be" in told or "Did you mean 'guard_probability'" in told
+    assert not [*tmp_path.rglob("seed-*")], "nothing was begun"

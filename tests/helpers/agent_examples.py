@@ -1,0 +1,168 @@
+"""Small agents, batches and problems that tests of the learner share."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from orac.config import presets
+from orac.config.schema import AgentConfig, Config, Constraint, PivotConfig
+from orac.core import agent as agents
+from orac.core import learning, networks, pivots
+from orac.core.cost_models import Context, make_problem
+from orac.core.types import Transition
+
+BATCH = 24
+SIZES = {"observation": 3, "action": 2}
+
+
+def small_config(algo, num_constraints=1, **changes):
+    """A preset with small networks; two constraints have tails of their own."""
+    constraints = (Constraint("cost", 4.0, 0.25), Constraint("other", 8.0, 0.5))
+    agent = AgentConfig(
+        hidden_sizes=(16, 16),
+        embedding_size=8,
+        num_quantiles=8,
+        num_policy_quantiles=6,
+        num_cost_critics=2,
+        layer_norm=True,
+    )
+    config = Config(constraints=constraints[:num_constraints], agent=agent)
+    config = presets.with_algorithm(config, algo)
+    return replace(config, agent=replace(config.agent, **changes))
+
+
+def episodic(config):
+    pivot = PivotConfig(mode="episodic")
+    return replace(config, agent=replace(config.agent, pivot=pivot))
+
+
+def problem_for(config):
+    return make_problem(
+        SIZES["observation"],
+        SIZES["action"],
+        config.constraints,
+        episode_length=10,
+        cost_discount=config.agent.cost_discount,
+    )
+
+
+def make_agent(config, seed=0):
+    return agents.init(jax.random.key(seed), problem_for(config), config.agent)
+
+
+def make_batch(config, seed=0):
+    """Random transitions, some terminated and some truncated."""
+    keys = iter(jax.random.split(jax.random.key(100 + seed), 8))
+    count = len(config.constraints)
+
+    def normal(*shape):
+        return jax.random.normal(next(keys), (BATCH, *shape))
+
+    cost, paid = jnp.abs(normal(count)), jnp.abs(normal(count))
+    ending = jnp.arange(BATCH)
+    return Transition(
+        observation=normal(SIZES["observation"]),
+        action=jnp.tanh(normal(SIZES["action"])),
+        reward=normal(),
+        cost=cost,
+        next_observation=normal(SIZES["observation"]),
+        terminated=ending % 4 == 0,
+        truncated=ending % 6 == 1,
+        accumulated_cost=paid,
+        accumulated_discount=jax.random.uniform(next(keys), (BATCH,), minval=0.5),
+    )
+
+
+def make_context(config, agent, seed=0):
+    pivot = pivots.sample(
+        jax.random.key(seed), agent.pivot.params, config.agent.pivot.std, BATCH
+    )
+    return Context.start(BATCH, pivot)
+
+
+class Traced:
+    """A jitted function that knows how often it was traced."""
+
+    def __init__(self, function):
+        self.traces = 0
+
+        def counted(*args):
+            self.traces += 1
+            return function(*args)
+
+        self._jitted = jax.jit(counted)
+
+    def __call__(self, *args):
+        return self._jitted(*args)
+
+
+@cache
+def compiled_update(config, function=agents.update):
+    """`update` of this config, compiled once for all tests that ask for it."""
+    problem = problem_for(config)
+
+    def update(key, state, batch):
+        return function(key, state, batch, problem, config.agent)
+
+    return Traced(update)
+
+
+def compiled_update_pivot(config):
+    """The dual form's outer step of this config."""
+    return compiled_update(config, learning.update_pivot)
+
+
+@cache
+def compiled_act(config):
+    """`act` of this config: key, state, observation, context, shift radius."""
+    problem = problem_for(config)
+
+    def act(*args):
+        return agents.act(*args, problem, config.agent)
+
+    return Traced(act)
+
+
+def assert_close(left, right, tolerance=1e-5):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance),
+        left,
+        right,
+    )
+
+
+def assert_same_bits(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def differ(left, right):
+    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+    return any((a != b).any() for a, b in pairs)
+
+
+def with_multiplier(agent, value):
+    value = jnp.broadcast_to(jnp.float32(value), agent.multiplier.value.shape)
+    return agent._replace(multiplier=agent.multiplier._replace(value=value))
+
+
+def with_temperature(agent, value):
+    params = jnp.log(jnp.float32(value))
+    return agent._replace(log_temperature=agent.log_temperature._replace(params=params))
+
+
+def with_costs_about(agent, value):
+    """The same agent with `value` added to what its cost critics say."""
+
+    def lifted(member):
+        if isinstance(member, networks.ImplicitQuantile):
+            return member._replace(output=raised(member.output))
+        return (*member[:-1], raised(member[-1]))
+
+    def raised(layer):
+        return layer._replace(bias=layer.bias + value)
+
+    members = tuple(map(lifted, agent.cost_critics.params))
+    return agent._replace(cost_critics=agent.cost_critics._replace(params=members))

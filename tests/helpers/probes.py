@@ -1,0 +1,330 @@
+"""Tiny worlds whose answers are known on paper, and a quick way to learn in them.
+
+Every probe has two observation features, one action in [-1, 1] and episodes of at most
+two steps. Sizes and limits being equal, an agent's `learn` is compiled once for all of
+them: `practise` takes the training loop apart into acting, which each probe compiles
+anew, and learning, which it does not.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from orac.config import presets
+from orac.config.schema import (
+    AgentConfig,
+    Config,
+    Constraint,
+    EnvConfig,
+    ExplorationConfig,
+    MultiplierConfig,
+    PivotConfig,
+    TrainingConfig,
+)
+from orac.core import agent as agents
+from orac.core import cost_models as valuation
+from orac.core import critics, pivots, replay
+from orac.core.cost_models import Context
+from orac.envs.base import EnvSpec, Step, step_batch, to_box
+from orac.training import device_loop as device
+from orac.training.state import problem_of
+from orac.training.train_step import Happened, learn, next_context, transition_of
+
+HERE = jnp.array([1.0, 0.0])
+"""The first observation of every probe that shows only one."""
+
+
+def spec_of(name, num_costs=1):
+    return EnvSpec(
+        name=name,
+        observation_size=2,
+        action_low=(-1.0,),
+        action_high=(1.0,),
+        episode_length=2,
+        cost_names=("cost", "other")[:num_costs],
+    )
+
+
+def last_step(reward, *cost):
+    """The one step of a one-step world."""
+    return (), Step(
+        observation=jnp.zeros(2),
+        reward=jnp.asarray(reward, jnp.float32),
+        cost=jnp.stack([jnp.asarray(c, jnp.float32) for c in cost]),
+        terminated=jnp.array(True),
+        truncated=jnp.array(False),
+        metrics={},
+    )
+
+
+@dataclass(frozen=True)
+class FixedReward:
+    """One step, reward 3, cost 1: every action is worth 3 and costs 1."""
+
+    spec = spec_of("FixedReward")
+
+    def reset(self, key):
+        return (), HERE
+
+    def step(self, key, state, action):
+        return last_step(3.0, 1.0)
+
+
+@dataclass(frozen=True)
+class SeenReward:
+    """One step; the first feature is -1 or 1 and is the reward; the cost is 2 or 4."""
+
+    spec = spec_of("SeenReward")
+
+    def reset(self, key):
+        sign = jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+        return sign, sign * HERE
+
+    def step(self, key, state, action):
+        _, step = last_step(state, 3.0 + state)
+        return state, step
+
+
+@dataclass(frozen=True)
+class TwoSteps:
+    """Nothing at the first step; reward 2 and cost 5 at the second.
+
+    Worth 2 and 5 at the second step, so discount * 2 and cost discount * 5 at the first.
+    """
+
+    spec = spec_of("TwoSteps")
+    second = (0.0, 1.0)
+
+    def reset(self, key):
+        return jnp.array(False), HERE
+
+    def step(self, key, state, action):
+        return jnp.array(True), Step(
+            observation=jnp.where(state, jnp.zeros(2), jnp.array(self.second)),
+            reward=jnp.where(state, 2.0, 0.0),
+            cost=jnp.where(state, 5.0, 0.0)[None],
+            terminated=state,
+            truncated=jnp.array(False),
+            metrics={},
+        )
+
+
+@dataclass(frozen=True)
+class ActionMatters:
+    """One step; reward -(action - x / 2)^2 for a first feature x of -1 or 1; cost 1.
+
+    The best action is x / 2, and is worth 0. The cost is far below the limit, so the
+    multiplier of any agent ends at 0.
+    """
+
+    spec = spec_of("ActionMatters")
+
+    def reset(self, key):
+        sign = jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+        return sign, sign * HERE
+
+    def step(self, key, state, action):
+        _, step = last_step(-((action[0] - state / 2) ** 2), 1.0)
+        return state, step
+
+
+@dataclass(frozen=True)
+class TwoAtoms:
+    """One step, reward 0; cost 20 with probability 0.15 and 2 otherwise.
+
+    Quantiles below level 0.85 are 2 and those above are 20; the mean is 4.7.
+    """
+
+    spec = spec_of("TwoAtoms")
+    probability = 0.15
+
+    def reset(self, key):
+        return (), HERE
+
+    def step(self, key, state, action):
+        bad = jax.random.bernoulli(key, self.probability)
+        return last_step(0.0, jnp.where(bad, 20.0, 2.0))
+
+
+@dataclass(frozen=True)
+class TwoDoors:
+    """Right of 0 a risky door, left of it a safe one; the risky one pays 10.
+
+    Risky: cost 40 with probability 0.1, else 0, so 4 on average. Safe: cost 4.2 always.
+    Under a limit of 9 the mean allows both, so one takes the risky door. Its CVaR is
+    4 / tail down to a tail of 0.1, where it is 40: above 9 for every tail below 4/9, and
+    only the safe door is left. A policy that draws its action may still risk it at times:
+    at a tail of 0.1 in a share of (9 - 4.2) / (40 - 4.2) = 0.134.
+    """
+
+    spec = spec_of("TwoDoors")
+
+    def reset(self, key):
+        return (), HERE
+
+    def step(self, key, state, action):
+        risky = action[0] > 0
+        caught = jax.random.bernoulli(key, 0.1)
+        cost = jnp.where(risky, jnp.where(caught, 40.0, 0.0), 4.2)
+        return last_step(jnp.where(risky, 10.0, 0.0), cost)
+
+
+@dataclass(frozen=True)
+class TwoCosts:
+    """One step; reward -(action - 0.8)^2, costs 10 (1 + action) and 1; both limits are 9.
+
+    The first binds: the best action is -0.1, where the slope of the reward, 1.8, is the
+    multiplier times the slope of the cost, 10, so it is 0.18. The other one's is 0.
+    """
+
+    spec = spec_of("TwoCosts", num_costs=2)
+
+    def reset(self, key):
+        return (), HERE
+
+    def step(self, key, state, action):
+        return last_step(-((action[0] - 0.8) ** 2), 10 * (1 + action[0]), 1.0)
+
+
+def probe_config(algo, num_costs=1, tail=0.1):
+    """Quick settings. A limit of 10 over two steps at discount 0.8 is 9 to a critic."""
+    names = ("cost", "other")[:num_costs]
+    agent = AgentConfig(
+        discount=0.9,
+        cost_discount=0.8,
+        hidden_sizes=(32, 32),
+        embedding_size=16,
+        num_quantiles=16,
+        num_policy_quantiles=8,
+        num_cost_critics=2,
+        kappa=1.0,
+        actor_learning_rate=3e-3,
+        reward_critic_learning_rate=3e-3,
+        cost_critic_learning_rate=1e-2,
+        # Entropy has no part in the answers, unless a test gives it one.
+        initial_temperature=1e-4,
+        temperature_learning_rate=0.0,
+        polyak=0.1,
+        multiplier=MultiplierConfig(learning_rate=2e-3),
+        pivot=PivotConfig(every=16, learning_rate=1e-2),
+        exploration=ExplorationConfig(shift_radius=1.0, decay=False),
+    )
+    config = Config(
+        env=EnvConfig("probe"),
+        constraints=tuple(Constraint(name, 10.0, tail) for name in names),
+        agent=agent,
+        training=TrainingConfig(
+            num_envs=16, learning_starts=1024, batch_size=64, buffer_size=4096
+        ),
+    )
+    return presets.with_algorithm(config, algo)
+
+
+@partial(jax.jit, static_argnames=("env", "config"))
+def collect(key, state, env, config):
+    """One round of acting, as the training loop does it, without its gradient steps."""
+    act_key, env_key, pivot_key = jax.random.split(key, 3)
+    problem = problem_of(env.spec, config)
+    action, _ = device.choose_action(act_key, state, problem, config)
+    env_state, observation, step = step_batch(
+        env, env_key, state.env, to_box(env.spec, action)
+    )
+    row = transition_of(state, action, Happened.of(step, observation), problem)
+    context = next_context(
+        pivot_key, state.agent, state.context, step.cost, step.done, config
+    )
+    return state._replace(
+        env=env_state,
+        observation=observation,
+        replay=replay.add(state.replay, row),
+        context=context,
+        rounds=state.rounds + 1,
+    )
+
+
+_learn = jax.jit(learn, static_argnames=("problem", "config"))
+
+
+def practise(env, config, rounds, temperature=None, multiplier=None, seed=0):
+    """Act and learn for so many rounds of 16 steps and 16 gradient steps.
+
+    Returns the state, and each metric of the rounds that learned, in order.
+    """
+    key = jax.random.key(seed)
+    problem = problem_of(env.spec, config)
+    state = device.init(key, env, config)
+    state = state._replace(agent=starting_from(state.agent, temperature, multiplier))
+    history = []
+    for i in range(rounds):
+        act_key, learn_key = jax.random.split(jax.random.fold_in(key, i + 3))
+        state = collect(act_key, state, env, config)
+        agent, metrics, updated = _learn(
+            learn_key, state.agent, state.replay, state.rounds, problem, config
+        )
+        state = state._replace(agent=agent)
+        if updated:
+            choice = _mean_action(agent, HERE[None], config.agent)[0, 0]
+            history.append({"choice": choice, **metrics})
+    return state, {
+        name: np.array([float(row[name]) for row in history]) for name in history[0]
+    }
+
+
+_mean_action = jax.jit(agents.mean_action, static_argnames="config")
+
+
+def starting_from(agent, temperature, multiplier):
+    """Another temperature or multiplier at the start; both are traced numbers."""
+    if temperature is not None:
+        log_temperature = agent.log_temperature._replace(
+            params=jnp.log(jnp.float32(temperature))
+        )
+        agent = agent._replace(log_temperature=log_temperature)
+    if multiplier is not None:
+        value = jnp.full_like(agent.multiplier.value, multiplier)
+        agent = agent._replace(multiplier=agent.multiplier._replace(value=value))
+    return agent
+
+
+def inputs_at(state, observation, config):
+    """What the networks see at one observation, in the dual form at the mean pivot."""
+    context = Context.start(1, pivots.mean_pivot(state.agent.pivot.params))
+    return valuation.condition(jnp.asarray(observation)[None], context, config.agent)
+
+
+def values_at(state, observation, action, config):
+    """What each reward critic thinks of an action."""
+    inputs = inputs_at(state, observation, config)
+    params = state.agent.reward_critics.params
+    return np.asarray(valuation.reward_values(params, inputs, jnp.array([[action]])))
+
+
+def quantiles_at(state, observation, action, env, config):
+    """Quantiles of the cost to go at even levels, (constraint, ensemble, quantile)."""
+    problem = problem_of(env.spec, config)
+    inputs = inputs_at(state, observation, config)
+    scalar = config.agent.risk_form == "scalar"
+    even = critics.uniform_fractions(1 if scalar else config.agent.num_quantiles)
+    levels = valuation.for_each_constraint(even.levels, problem)
+    quantiles = valuation.cost_quantiles(
+        state.agent.cost_critics.params,
+        inputs,
+        jnp.array([[action]]),
+        levels,
+        problem,
+        config.agent,
+    )
+    return np.asarray(quantiles[:, :, 0])
+
+
+def choice_at(state, observation, config):
+    """The actor's mean action."""
+    observation = jnp.asarray(observation)[None]
+    return float(agents.mean_action(state.agent, observation, config.agent)[0, 0])
+
+
+def with_agent(config, **changes):
+    return replace(config, agent=replace(config.agent, **changes))

@@ -1,0 +1,167 @@
+"""One run that is broken costs neither the others their report nor the reader the truth."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from helpers.synthetic_runs import make_config, write_run
+from orac.cli.main import main
+from orac.reports import html as report
+from orac.reports.compare import compare
+from orac.reports.html.tables import number, to_text
+from orac.reports.run_groups import read_results
+from orac.reports.run_reader import find_runs, read_run
+from orac.reports.seed_statistics import evaluation_curve, pooled_costs, seed_values
+
+
+def break_row(path, row, value, columns=(2, 3)):
+    """Put `value` for reward and cost into one row of the evaluations."""
+    file = path / "evaluations.csv"
+    lines = file.read_text().splitlines()
+    cells = lines[row].split(",")
+    for column in columns:
+        cells[column] = value
+    lines[row] = ",".join(cells)
+    file.write_text("\n".join(lines) + "\n")
+
+
+def write_pair(root):
+    """Three seeds of orac, of which the last can be broken, and two of wcsac."""
+    for seed in range(2):
+        write_run(root, make_config("wcsac", seed))
+    return [write_run(root, make_config("orac", seed)) for seed in range(3)][-1]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_an_episode_that_is_not_finite_is_named_and_nothing_comes_of_it(
+    tmp_path, value, capsys
+):
+    bad = write_pair(tmp_path)
+    break_row(bad, -1, value)
+    found = read_results([tmp_path])
+    (note,) = found.notes
+    assert note.startswith(f"{bad} has episodes with a reward, cost or length")
+    assert "1 of 20 at step 10,000" in note
+    group = next(group for group in found.groups if group.label == "orac")
+    values = seed_values(group)
+    assert {"cost/violation_rate", "cost/var_0.05", "env/path_long"} <= values.keys()
+    for numbers in values.values():
+        assert np.isnan(numbers).tolist() == [False, False, True]
+    assert len(pooled_costs(group, "cost")) == 40
+    text = report.render([tmp_path], "markdown")
+    row = next(line for line in text.splitlines() if line.startswith("| orac"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "3 (1 not finite)" and set(cells[3:-1]) == {"–"}
+    assert note in text and note in report.render([tmp_path]).replace("&#x27;", "'")
+    assert main(["report", str(tmp_path), "--format=csv"]) == 0
+    told = capsys.readouterr()
+    rows = [*csv.DictReader(io.StringIO(told.out))]
+    assert {r["mean"] for r in rows if r["agent"] == "orac"} == {""}
+    assert "" not in {r["mean"] for r in rows if r["agent"] == "wcsac"}
+    assert told.err == f"note: {note}\n"
+
+
+def test_a_comparison_names_the_run_that_is_not_finite(tmp_path):
+    bad = write_pair(tmp_path)
+    break_row(bad, -1, "nan")
+    world = tmp_path / "orac-GuardedMaze-v0"
+    tables = compare(world / "orac", world / "wcsac")
+    assert str(bad) in "\n".join(map(to_text, tables))
+
+
+def test_an_earlier_evaluation_that_is_not_finite_is_left_out_of_curves_and_told(
+    tmp_path,
+):
+    bad = write_pair(tmp_path)
+    break_row(bad, 1, "nan", columns=(2,))
+    (note,) = read_results([tmp_path]).notes
+    assert "1 of 20 at step 2,000; curves leave these evaluations out." in note
+    run = read_run(bad)
+    for column in ("reward", "cost"):
+        values = evaluation_curve(run, column)[1]
+        assert np.isnan(values).tolist() == [True, False, False, False, False]
+    report.render([tmp_path])
+
+
+def test_a_note_lists_the_last_evaluations_and_counts_the_others(tmp_path):
+    bad = write_run(tmp_path, make_config(), evaluations=5)
+    for row in (1, 21, 41, 61):
+        break_row(bad, row, "inf")
+    (note,) = read_results([tmp_path]).notes
+    assert (
+        "4,000, 1 of 20 at step 6,000, 1 of 20 at step 8,000, and in 1 earlier" in note
+    )
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_evaluations_of_a_header_alone_are_no_evaluations(tmp_path, form):
+    bad = write_pair(tmp_path)
+    file = bad / "evaluations.csv"
+    file.write_text(file.read_text().splitlines()[0] + "\n")
+    assert f"{bad} has no evaluation" in report.render([tmp_path], form)
+
+
+def test_a_speed_that_is_not_finite_does_not_lose_the_page(tmp_path):
+    bad = write_pair(tmp_path)
+    header, *rows = (bad / "timings.csv").read_text().splitlines()
+    rows = [f"{row.rpartition(',')[0]},nan" for row in rows]
+    (bad / "timings.csv").write_text("\n".join([header, *rows, ""]))
+    assert "Training in" in report.render([tmp_path])
+    assert number(float("nan")) == number(float("inf")) == "–"
+
+
+SPOILERS = {
+    "config.yaml": ("algo: [orac", "config.yaml cannot be read"),
+    "meta.json": ("{", "meta.json cannot be read"),
+    "evaluations.csv": ("env_steps,reward\n1,x\n", "must hold 2 numbers a row"),
+    "metrics.csv": ("env_steps,episodes\nnan,3\n", "number of env_steps in every row"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILERS)
+def test_a_run_that_cannot_be_read_is_left_out_and_told(tmp_path, name):
+    bad = write_pair(tmp_path)
+    text, reason = SPOILERS[name]
+    (bad / name).write_text(text)
+    found = read_results([tmp_path])
+    assert [len(group.runs) for group in found.groups] == [2, 2]
+    (note,) = found.notes
+    assert note.startswith(f"{bad} is left out: ") and reason in note
+    assert str(bad) in report.render([tmp_path])
+
+
+def test_an_unknown_field_or_odd_meta_leaves_out_its_run_alone(tmp_path):
+    bad = write_pair(tmp_path)
+    with open(bad / "config.yaml", "a") as file:
+        file.write("flavour: sweet\n")
+    (note,) = read_results([tmp_path]).notes
+    assert "flavour" in note
+    other = next(path for path in find_runs([tmp_path]) if path != bad)
+    (other / "meta.json").write_text(json.dumps({"evaluated": 3}))
+    notes = read_results([tmp_path]).notes
+    assert any("must hold named values" in note for note in notes)
+
+
+def test_a_run_without_its_meta_is_told(tmp_path):
+    bad = write_pair(tmp_path)
+    (bad / "meta.json").unlink()
+    (note,) = read_results([tmp_path]).notes
+    assert note.startswith(f"{bad} is left out: ") and "meta.json" in note
+
+
+def test_a_config_of_somebody_else_is_no_run(tmp_path):
+    write_pair(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/config.yaml").write_text("theirs: true\n")
+    assert read_results([tmp_path]).notes == ()
+
+
+def test_where_nothing_is_left_the_reasons_are_the_error(tmp_path, capsys):
+    bad = write_run(tmp_path, make_config())
+    (bad / "meta.json").write_text("{")
+    assert main(["report", str(tmp_path), "--format=markdown"]) == 1
+    told = capsys.readouterr().err
+    assert "none of the runs found can be read" in told and str(bad) in told

@@ -1,0 +1,131 @@
+"""The report in a real browser: drawn, alive under the pointer, and silent."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from helpers.browser import CHROMIUM, open_page, take_picture
+from helpers.synthetic_runs import make_config, write_checkpoint, write_run
+from orac.reports import html as report
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no chromium on this machine: install Debian's chromium package",
+    ),
+]
+NASTY = "</script><b>bold</b>"
+STEPS = 500_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Ten runs of 500,000 steps, as large as runs of the maze become."""
+    root = tmp_path_factory.mktemp("runs")
+    started = time.perf_counter()
+    for algo in ("orac", NASTY):
+        for seed in range(5):
+            config = make_config(
+                "orac" if algo == "orac" else "wcsac",
+                seed,
+                STEPS,
+                [f"algo={json.dumps(algo)}"],
+            )
+            path = write_run(
+                root,
+                config,
+                evaluations=50,
+                episodes=100,
+                rows=500,
+                training_episodes=40_000,
+                skill=1.0 if algo == "orac" else 0.5,
+            )
+            write_checkpoint(path, config, STEPS)
+    written, worked = time.perf_counter(), time.process_time()
+    page = report.write([root], root / "report.html")
+    seconds, cpu = time.perf_counter() - written, time.process_time() - worked
+    print(f"\nruns written in {written - started:.1f} s")
+    return SimpleNamespace(page=page, seconds=seconds, cpu=cpu)
+
+
+@pytest.fixture(scope="module")
+def seen(large, tmp_path_factory):
+    return open_page(large.page, tmp_path_factory.mktemp("browser"))
+
+
+def test_ten_runs_of_500k_steps_make_a_small_report_soon(large):
+    size = large.page.stat().st_size
+    print(f"{size / 1e6:.1f} MB in {large.seconds:.1f} s, {large.cpu:.1f} s of work")
+    assert size < 10_000_000
+    # All threads together; on a machine of one's own nothing else takes time.
+    assert large.cpu < 30
+    # A shared machine lets it wait, several times as long.
+    assert large.seconds < 120
+
+
+def test_nothing_goes_wrong_in_the_console(seen):
+    assert seen["errors"] == []
+
+
+def test_no_request_leaves_the_page_and_none_is_tried(seen):
+    assert seen["requests"] == []
+    assert seen["refused"] == []
+
+
+def test_every_chart_has_drawn_marks(seen):
+    assert [chart["title"] for chart in seen["charts"]] == [
+        "Reward per episode",
+        "Mean cost per episode",
+        "CVaR of cost, worst 5 % of episodes",
+        "Cost in the last evaluation, all seeds together",
+        "Share of seeds with a reward above x (higher curves are better)",
+        "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
+        "Reward while training",
+        "Total cost paid while training",
+        "Multiplier of cost",
+        "Risk of cost that the critics see, in their units",
+    ]
+    for chart in seen["charts"]:
+        # Two groups: their means, their bands and, in curves, ten seeds behind them.
+        few = chart["title"].startswith(("Cost in", "Share of seeds"))
+        least = 4 if few else 12
+        assert chart["marks"] >= least, chart["title"]
+    # Each of 50 evaluations is a point of each mean.
+    assert seen["charts"][0]["marks"] >= 114
+
+
+def test_a_hover_shows_value_interval_and_seeds(seen):
+    reward, cost = seen["charts"][0]["hover"], seen["charts"][3]["hover"]
+    assert "[" in reward and "5 seeds" in reward
+    assert "of 500 episodes" in cost
+
+
+def test_the_policies_paths_are_shown(seen):
+    (width,) = seen["pictures"]
+    assert width > 500
+
+
+def test_a_label_with_markup_is_shown_as_it_is(seen):
+    assert f"{NASTY} (5 seeds)" in seen["charts"][0]["legend"]
+
+
+@pytest.mark.parametrize("width", [320, 390, 800])
+def test_no_screen_is_too_narrow(large, tmp_path, width):
+    narrow = open_page(large.page, tmp_path, width)
+    content, screen = narrow["width"]
+    assert screen == width
+    assert content <= screen
+    assert narrow["errors"] == []
+
+
+def test_the_page_can_be_photographed(large, tmp_path):
+    from PIL import Image
+
+    path = take_picture(large.page, tmp_path, tmp_path / "page.png", 1280, 1200)
+    with Image.open(path) as picture:
+        assert picture.size == (1280, 1200)
+        # Paper, ink, and the colours of two lines at least.
+        assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 100

@@ -1,0 +1,138 @@
+"""Two sets of runs: differences with intervals, and nothing compared by mistake."""
+
+import pytest
+
+from helpers.synthetic_runs import make_config, write_run
+from orac.cli.main import main
+from orac.evaluation.aggregates import probability_of_improvement
+from orac.evaluation.intervals import difference_interval
+from orac.reports.compare import Pair, compare, differences, match
+from orac.reports.run_groups import read_results
+from orac.reports.seed_statistics import seed_values
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for algo, skill in (("orac", 1.0), ("wcsac", 0.5)):
+        for seed in range(5):
+            write_run(root, make_config(algo, seed), skill=skill)
+    return root / "orac-GuardedMaze-v0"
+
+
+@pytest.fixture(scope="module")
+def pair(root):
+    ours, theirs = (read_results([root / algo]).groups for algo in ("orac", "wcsac"))
+    return Pair(ours[0], theirs[0])
+
+
+def test_differences_are_welchs_and_better_means_less_cost(pair):
+    ours, theirs = seed_values(pair.ours), seed_values(pair.theirs)
+    found = {x.measure.key: x for x in differences(pair)}
+    reward, cost = found["reward/mean"], found["cost/cvar_0.05"]
+    assert reward.difference == difference_interval(
+        ours["reward/mean"], theirs["reward/mean"]
+    )
+    assert reward.improvement == probability_of_improvement(
+        ours["reward/mean"], theirs["reward/mean"]
+    )
+    assert cost.difference.estimate < 0
+    assert cost.improvement == probability_of_improvement(
+        -ours["cost/cvar_0.05"], -theirs["cost/cvar_0.05"]
+    )
+
+
+def test_the_two_sides_mirror_each_other(pair):
+    there = differences(pair)
+    back = differences(Pair(pair.theirs, pair.ours))
+    for one, other in zip(there, back, strict=True):
+        assert one.difference.estimate == -other.difference.estimate
+        if one.difference.low is not None:
+            assert one.difference.low == pytest.approx(-other.difference.high)
+        if one.improvement and other.improvement:
+            mirrored = 1 - other.improvement.estimate
+            assert one.improvement.estimate == pytest.approx(mirrored)
+
+
+def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
+    assert main(["compare", str(root / "orac"), str(root / "wcsac")]) == 0
+    told = capsys.readouterr().out
+    for words in (
+        "A is orac (5 seeds), B is wcsac (5 seeds)",
+        "CVaR at 0.05 of cost",
+        "A better",
+        "agent.behaviour",
+    ):
+        assert words in told
+    assert main(["compare", str(root / "wcsac"), str(root / "orac")]) == 0
+    assert "B better" in capsys.readouterr().out
+    words = ["compare", str(root / "orac"), str(root / "wcsac"), "--format=markdown"]
+    assert main(words) == 0
+    assert "| last evaluation" in capsys.readouterr().out
+
+
+def test_neither_equal_seeds_nor_one_seed_are_ever_clear(tmp_path):
+    for name, skill in (("a", 1.0), ("b", 0.3)):
+        write_run(tmp_path / name, make_config(), skill=skill)
+    (table,) = compare(tmp_path / "a", tmp_path / "b")
+    assert {row[-1] for row in table.rows} == {"one seed: unclear"}
+    for name in ("c", "d"):
+        for seed in (1, 2):
+            write_run(tmp_path / name, make_config(seed=seed))
+    (table,) = compare(tmp_path / "c", tmp_path / "d")
+    verdicts = {row[0]: row[-1] for row in table.rows}
+    assert (
+        verdicts["reward"] == "unclear"
+        and verdicts["worst cost"] == "all seeds equal: unclear"
+    )
+
+
+def test_several_agents_are_paired_by_name_and_others_are_told(tmp_path):
+    for side, algos in (("a", ("orac", "wcsac")), ("b", ("orac", "sac-lag"))):
+        for algo in algos:
+            write_run(tmp_path / side, make_config(algo))
+    pairs, notes = match(*(read_results([tmp_path / side]) for side in "ab"))
+    assert [(pair.ours.label, pair.theirs.label) for pair in pairs] == [
+        ("orac", "orac")
+    ]
+    assert notes == [
+        "wcsac in orac/GuardedMaze-v0 is in A alone, and not compared.",
+        "sac-lag in orac/GuardedMaze-v0 is in B alone, and not compared.",
+    ]
+
+
+def test_nothing_in_common_is_an_error_that_lists_both_sides(tmp_path):
+    write_run(tmp_path / "a", make_config("orac"))
+    write_run(tmp_path / "a", make_config("wcsac"))
+    write_run(tmp_path / "b", make_config("sac"))
+    with pytest.raises(
+        ValueError, match=r"A has orac in .*; B has sac in .*one config"
+    ):
+        compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_run_cannot_be_compared_with_itself(root):
+    with pytest.raises(ValueError, match=r"both hold .*seed-000 and 4 more"):
+        compare(root / "orac", root)
+
+
+def test_runs_without_evaluations_are_an_error_that_says_what_to_do(root, tmp_path):
+    path = write_run(tmp_path, make_config(), until=1000)
+    with pytest.raises(ValueError, match=r"B must have runs with evaluations") as told:
+        compare(root / "orac", tmp_path)
+    assert f"orac evaluate {path} --out DIR" in str(told.value)
+
+
+def test_five_seeds_that_all_agree_are_told_apart_by_ranks(tmp_path):
+    pairs = []
+    for seeds in (4, 5):
+        for name, cost in (("a", "2.0"), ("b", "20.0")):
+            for seed in range(seeds):
+                path = write_run(tmp_path / f"{name}{seeds}", make_config(seed=seed))
+                file = path / "evaluations.csv"
+                text = file.read_text().replace(",2.0,", f",{cost},")
+                file.write_text(text.replace(",20.0,", f",{cost},"))
+        (table,) = compare(tmp_path / f"a{seeds}", tmp_path / f"b{seeds}")
+        verdicts = {row[0]: row[-1] for row in table.rows}
+        pairs.append(verdicts["CVaR at 0.05 of cost"])
+    assert pairs == ["all seeds equal: unclear", "A better"]

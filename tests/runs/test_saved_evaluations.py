@@ -1,0 +1,119 @@
+"""Rules and repeated evaluations stand beside trained runs, and say what they are."""
+
+import json
+
+import pytest
+
+from helpers.synthetic_runs import make_config, write_run
+from orac.cli.main import main
+from orac.evaluation import baselines as rules
+from orac.reports import html as report
+from orac.reports.compare import compare
+from orac.reports.html import charts
+from orac.reports.run_groups import read_results
+
+ENV = "orac/GuardedMaze-v0"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for seed in range(3):
+        write_run(root, make_config("orac", seed), episodes=50)
+    for rule in ("long_path", "short_path"):
+        words = ["evaluate", f"--rule={rule}", f"--env-id={ENV}", "--episodes=50"]
+        assert main([*words, "--seeds", "0", "1", "2", f"--out={root}"]) == 0
+    return root
+
+
+def test_a_kept_rule_is_a_run_that_says_what_it_is(root):
+    found = read_results([root])
+    labels = [group.label for group in found.groups]
+    assert labels == ["orac", "long_path (rule)", "short_path (rule)"]
+    rule = found.groups[1]
+    assert rule.is_rule and len(rule.evaluated) == 3 and rule.runs[0].finished
+    assert [len(run.evaluations["cost"]) for run in rule.runs] == [50] * 3
+    assert (rule.runs[0].evaluations["cost"] == 4).all()
+    assert not any("is at step" in note for note in found.notes)
+    assert any(
+        "rules in orac/GuardedMaze-v0 were not trained" in x for x in found.notes
+    )
+
+
+def test_the_report_says_who_wins_where(root):
+    text = report.render([root], "markdown")
+    assert "## Who wins where in orac/GuardedMaze-v0" in text
+    rows = {
+        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[2:-1]]
+        for line in text.partition("## Who wins")[2].splitlines()
+        if line.startswith("|")
+    }
+    assert "short_path (rule)" not in rows["CVaR at 0.05 of cost"][0]
+    assert rows["reward"][0] != rows["reward (of those within their limit)"][0]
+    assert "Best mean: " in text and "(Bonferroni)" in text
+
+
+def test_rules_have_no_training_and_no_fields_of_a_learner(root):
+    text = report.render([root], "markdown")
+    training = text.partition("## Training in")[2].partition("##")[0]
+    assert "orac" in training and "(rule)" not in training
+    assert "Differences between the configs" not in text
+    assert "| rule " in text.partition("## What was run where")[2]
+
+
+def test_a_rule_is_a_level_line_in_the_curves(root):
+    groups = read_results([root]).groups
+    (chart,) = [
+        c for c in charts.world_charts(groups) if c.title.startswith("Reward per")
+    ]
+    (trace,) = [t for t in chart.data if t.get("name") == "long_path (rule) (3 seeds)"]
+    assert trace["x"] == [0, 10_000] and trace["y"][0] == trace["y"][1]
+
+
+def test_an_agent_and_a_rule_are_compared_in_the_environments_metrics_too(root):
+    world = root / "orac-GuardedMaze-v0"
+    (table,) = compare(world / "orac", world / "long_path")
+    verdicts = {row[0]: row[-1] for row in table.rows}
+    assert verdicts["took the long path"] and verdicts["reward"]
+    assert "B is long_path (rule) (3 seeds)" in table.notes[0]
+
+
+def test_other_worlds_and_numbers_of_episodes_are_told(root, tmp_path):
+    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=20"]
+    change = "--set=env.params.guard_probability=0.5"
+    assert main([*words, change, f"--out={tmp_path}"]) == 0
+    notes = " ".join(read_results([root, tmp_path]).notes)
+    assert "differ in env.params" in notes and "not of the same task" in notes
+    assert "have 20 to 50 episodes: CVaR and worst cost come out lower" in notes
+
+
+def test_a_taken_place_is_refused_before_an_episode_is_played(
+    root, capsys, monkeypatch
+):
+    monkeypatch.setattr(rules, "evaluate_rule", lambda *_: pytest.fail("it played"))
+    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
+    # Seed 3 would be free, but its episodes would be lost with the error about 2.
+    assert main([*words, "--seeds", "3", "2", f"--out={root}"]) == 1
+    assert "already holds a run or an evaluation" in capsys.readouterr().err
+
+
+def test_several_seeds_of_a_rule_are_printed_one_by_one(capsys):
+    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
+    assert main([*words, "--seeds", "3", "4"]) == 0
+    assert capsys.readouterr().out.count("seed ") == 2
+    assert main([*words, "--seeds", "3", "4", "--json"]) == 0
+    assert [x["seed"] for x in json.loads(capsys.readouterr().out)] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["--rule=long_path", "--seeds", "1", "1"], "--seeds must all differ"),
+        (["/nowhere", "--set=seed=1"], "a RUN has its own config"),
+        (["--rule=long_path", "--set=env.params.guard=1"], "guard"),
+        (["--rule=long_path", "--video=a.gif"], "a rule has none"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words, fragment, capsys):
+    assert main(["evaluate", f"--env-id={ENV}", *words]) == 1
+    assert fragment in capsys.readouterr().err
