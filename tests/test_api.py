@@ -376,7 +376,8 @@ def told_without_types():
     code = f"""
 import json, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import orac, probes
+import orac
+from helpers import probes
 MAZE = "orac/GuardedMaze-v0"
 SMALL = {{"agent.hidden_sizes": [8]}}
 AGENT = orac.SACLagrangian(probes.FixedReward(), cost_limit=1, settings=SMALL)

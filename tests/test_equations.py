@@ -93,8 +93,9 @@ def test_each_equation_has_exactly_one_home(row):
 
 @rows
 def test_each_home_exists(row):
-    module, _, name = row.home.partition(".")
-    assert name in functions_of(ROOT / "src/orac" / f"{module}.py")
+    module, _, name = row.home.rpartition(".")
+    path = ROOT / "src/orac" / f"{module.replace('.', '/')}.py"
+    assert name in functions_of(path)
 
 
 @rows

@@ -1,8 +1,4 @@
-"""Data flows one way: a module imports only from rooms to the left of its own.
-
-A room is a module or a whole package; the files of one room may use one another, but
-not in a circle. Imports inside functions count like any other.
-"""
+"""Imports point one way: a package imports only packages to its left, and never in a circle."""
 
 import ast
 import graphlib
@@ -12,38 +8,19 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-
-# From left to right. A new room needs its place here, and docs/design.md a line.
-ROOMS = """
-    types checks
-    risk config config_text presets
-    gradients networks critics exploration pivots valuation
-    optimizers observations multipliers agent_state learning agents
-    replay
-    envs.protocol envs
-    evaluation rules
-    runs kept compilation
-    training saving policy
-    betting statistics certificates aggregates reading results measures summaries ranking
-    verdicts wiring options
-    api
-    making loading
-    plots playing pictures video report compare
-    worker schedule processes schedule_ray reproduce sweep
-    demo doctor
-    cli_options cli_evaluation cli_studies cli_training cli __main__
-"""
-ORDER = ROOMS.split()
-MATHS = ORDER[: ORDER.index("envs.protocol")]
+ORDER = (
+    "config core envs evaluation runs training reports api experiments cli __main__"
+).split()
+STANDALONE = "policy"
+"""An exported policy runs with NumPy only, so this module imports none of ours."""
 
 
 def find_modules():
-    """Dotted name to file, without the leading `orac`; the package itself is ''."""
+    """Dotted name, without the leading `orac`, to file. The package itself is ''."""
     found = {}
     for path in (SOURCE / "orac").rglob("*.py"):
         parts = path.relative_to(SOURCE / "orac").with_suffix("").parts
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        found[".".join(parts)] = path
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
@@ -51,17 +28,17 @@ MODULES = find_modules()
 
 
 def imported(path):
-    """Every name that a file imports, as absolute dotted paths."""
+    """Yield every name that a file imports, as an absolute dotted path."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import: write it in full"
+            assert node.level == 0, f"{path} has a relative import; write it in full"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def ours(path):
-    """Modules of this package that a file imports: names inside one count as it."""
+def own_imports(path):
+    """Yield the modules of this package that a file imports."""
     for name in imported(path):
         package, _, inner = name.partition(".")
         if package != "orac":
@@ -71,56 +48,44 @@ def ours(path):
         yield inner
 
 
-GRAPH = {name: {*ours(path)} - {name} for name, path in MODULES.items()}
+GRAPH = {name: {*own_imports(path)} - {name} for name, path in MODULES.items()}
+LIBRARY = sorted(MODULES.keys() - {"", STANDALONE})
 
 
-def room_of(module):
-    """The most exact entry of ORDER that holds the module."""
-    holds = [room for room in ORDER if f"{module}.".startswith(f"{room}.")]
-    assert holds, f"{module} is in no room: give it a place in ORDER"
-    return max(holds, key=len)
-
-
-# The package's own door hands out names of every room, and stands outside the order.
-@pytest.mark.parametrize("module", sorted(MODULES.keys() - {""}))
-def test_imports_point_left(module):
-    place = ORDER.index(room_of(module))
-    for other in GRAPH[module]:
-        assert other, f"{module} imports the package itself, which imports everything"
-        assert ORDER.index(room_of(other)) <= place, (
+@pytest.mark.parametrize("module", LIBRARY)
+def test_a_module_imports_only_packages_to_its_left(module):
+    place = ORDER.index(module.partition(".")[0])
+    for other in GRAPH[module] - {STANDALONE}:
+        assert other, f"{module} imports the top-level package, which imports everything"
+        assert ORDER.index(other.partition(".")[0]) <= place, (
             f"{module} imports {other}, which is to its right"
         )
 
 
-def test_no_room_goes_in_circles():
+def test_no_imports_go_in_a_circle():
     graph = {name: others for name, others in GRAPH.items() if name}
     assert len([*graphlib.TopologicalSorter(graph).static_order()]) == len(MODULES) - 1
 
 
-def test_every_room_is_on_the_map():
+def test_an_exported_policy_needs_only_numpy():
+    needed = {name.partition(".")[0] for name in imported(MODULES[STANDALONE])}
+    assert needed <= {*sys.stdlib_module_names, "numpy"}
+
+
+@pytest.mark.parametrize("module", [m for m in LIBRARY if m.startswith("config")])
+def test_the_config_needs_no_jax(module):
+    needed = {name.partition(".")[0] for name in imported(MODULES[module])}
+    assert not needed & {"jax", "jaxtyping", "optax", "gymnasium"}
+
+
+@pytest.mark.parametrize("module", [m for m in LIBRARY if m.startswith("core")])
+def test_the_maths_uses_no_files_no_clock_and_no_environments(module):
+    needed = {name.partition(".")[0] for name in imported(MODULES[module])}
+    shell = "os io pathlib time logging gymnasium yaml subprocess".split()
+    assert not needed & {*shell}
+
+
+def test_every_package_is_on_the_map():
     page = (SOURCE.parent / "docs/design.md").read_text()
-    for room in sorted({name.partition(".")[0] for name in MODULES} - {""}):
-        shown = f"`{room}.py`" in page or f"`{room}/`" in page
-        assert shown, f"{room} has no line in docs/design.md"
-
-
-def test_an_exported_policy_needs_numpy_alone():
-    allowed = {*sys.stdlib_module_names, "numpy"}
-    needed = {name.partition(".")[0] for name in imported(MODULES["policy"])}
-    assert needed <= allowed and GRAPH["policy"] == set()
-
-
-@pytest.mark.parametrize("room", [room for room in MATHS if room != "config_text"])
-def test_the_maths_knows_no_files_no_time_and_no_environments(room):
-    shell = {
-        "os",
-        "io",
-        "pathlib",
-        "time",
-        "logging",
-        "gymnasium",
-        "yaml",
-        "subprocess",
-    }
-    needed = {name.partition(".")[0] for name in imported(MODULES[room])}
-    assert not needed & shell
+    for name in {module.partition(".")[0] for module in LIBRARY} - {"__main__"}:
+        assert f"`{name}/`" in page or f"`{name}.py`" in page, name

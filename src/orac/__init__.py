@@ -19,8 +19,8 @@ _HOMES = {
     "make_agent": "orac.making",
     "load": "orac.loading",
     "resume": "orac.loading",
-    "Config": "orac.config",
-    "Constraint": "orac.config",
+    "Config": "orac.config.schema",
+    "Constraint": "orac.config.schema",
     "RiskMeasure": "orac.core.risk",
     "preset": "orac.config.presets",
 }

@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from helpers.run_examples import assert_same_bits, make_ring, make_state
+from run_examples import assert_same_bits, make_ring, make_state
 
 warnings.filterwarnings("ignore", message=r"os\.fork")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs.gym_probes import Counter
+from helpers.gym_probes import Counter
 
 from orac.config import presets
 from orac.config.schema import TrainingConfig

@@ -14,7 +14,7 @@ from orac.envs.safety.adapter import SafetyEnv
 from orac.envs.safety.tasks import stock_ids
 
 pytestmark = pytest.mark.slow
-reference = pytest.importorskip("safety_reference", exc_type=ImportError)
+reference = pytest.importorskip("helpers.safety_reference", exc_type=ImportError)
 safety.register()
 
 

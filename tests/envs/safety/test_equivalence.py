@@ -6,7 +6,7 @@ import pytest
 from orac.envs.safety.tasks import PAPER_TASKS
 
 pytestmark = pytest.mark.slow
-reference = pytest.importorskip("safety_reference", exc_type=ImportError)
+reference = pytest.importorskip("helpers.safety_reference", exc_type=ImportError)
 
 PAPER = ("SafetyPointGoal1-v0", "SafetyPointButton1-v0")
 OTHERS = tuple(name for name in PAPER_TASKS if name not in PAPER)

@@ -17,7 +17,7 @@ from orac.envs.safety.adapter import SafetyEnv
 from orac.envs.safety.vector import SafetyVectorEnv
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("safety_reference", exc_type=ImportError)
+pytest.importorskip("helpers.safety_reference", exc_type=ImportError)
 safety.register()
 
 ID = "orac/SafetyPointButton1-v0"
