@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-ORDER = (
-    "config core envs evaluation runs training reports api experiments cli __main__"
-).split()
+ORDER = ["config", "core", "envs", "evaluation", "runs", "training", "reports", "api", "experiments", "cli", "__main__"]
 STANDALONE = "policy"
 """An exported policy runs with NumPy only, so this module imports none of ours."""
 
@@ -81,7 +79,7 @@ def test_the_config_needs_no_jax(module):
 @pytest.mark.parametrize("module", [m for m in LIBRARY if m.startswith("core")])
 def test_the_maths_uses_no_files_no_clock_and_no_environments(module):
     needed = {name.partition(".")[0] for name in imported(MODULES[module])}
-    shell = "os io pathlib time logging gymnasium yaml subprocess".split()
+    shell = ["os", "io", "pathlib", "time", "logging", "gymnasium", "yaml", "subprocess"]
     assert not needed & {*shell}
 
 

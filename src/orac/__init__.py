@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ORAC": "orac.making",
-    "WCSAC": "orac.making",
-    "SACLagrangian": "orac.making",
-    "SAC": "orac.making",
+    "ORAC": "orac.api",
+    "WCSAC": "orac.api",
+    "SACLagrangian": "orac.api",
+    "SAC": "orac.api",
     "Agent": "orac.api",
     "Evaluation": "orac.evaluation.result",
-    "make_agent": "orac.making",
-    "load": "orac.loading",
-    "resume": "orac.loading",
+    "make_agent": "orac.api",
+    "load": "orac.api",
+    "resume": "orac.api",
     "Config": "orac.config.schema",
     "Constraint": "orac.config.schema",
     "RiskMeasure": "orac.core.risk",
@@ -26,13 +26,20 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from orac.api import Agent
+    from orac.api import (
+        ORAC,
+        SAC,
+        WCSAC,
+        Agent,
+        SACLagrangian,
+        load,
+        make_agent,
+        resume,
+    )
     from orac.config.presets import preset
     from orac.config.schema import Config, Constraint
     from orac.core.risk import RiskMeasure
     from orac.evaluation.result import Evaluation
-    from orac.loading import load, resume
-    from orac.making import ORAC, SAC, WCSAC, SACLagrangian, make_agent
 
 __all__ = [
     "ORAC",

@@ -1,65 +1,77 @@
-"""An agent as users hold it: it learns, predicts, is evaluated, certified and saved.
+"""The Python interface: make an agent, train it, look at what it does.
 
-A thin shell: an environment and a config become a runner, which the loop drives. Names
-follow Stable-Baselines3 where it has them. `making.py` has the words that make one.
+    agent = orac.ORAC("orac/GuardedMaze-v0", cost_limit=5.0, tail=0.05, seed=0)
+    agent.learn(total_timesteps=300_000)
+    print(agent.evaluate(episodes=100))
+
+`ORAC`, `WCSAC`, `SACLagrangian` and `SAC` build a config from a preset and the given
+options and return an `Agent`. `load` and `resume` return one from a file or a run
+directory. Names follow Stable-Baselines3 where it has them.
 """
 
+import inspect
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.config import presets
-from orac.config import serialization as config_text
-from orac.config.schema import Config
-from orac.config.validation import check_seed
+from orac import envs
+from orac.config import presets, serialization
+from orac.config.schema import Config, Constraint
+from orac.config.validation import check_range, check_seed, unknown_name
 from orac.core.agent import mean_action, sampled_action
 from orac.core.cost_models import Problem
+from orac.core.risk import RiskMeasure
 from orac.envs.base import EnvSpec, to_box
+from orac.envs.gym_adapter.checks import check_environment
 from orac.envs.gym_adapter.costs import CostFn
+from orac.envs.gym_adapter.import_cost_fn import import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.make import make_host
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.result import Evaluation, certify
 from orac.evaluation.rollout import Episodes, summarise
-from orac.options import check_callback, checked_tails
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory
+from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
 from orac.training import saving
 from orac.training.loop import Callback, Counters, run_loop
-from orac.training.run_logger import NoRecords, Records, RunRecords
-from orac.training.runners import HostRunner
-from orac.training.state import problem_of
-from orac.wiring import is_id, make_runner, with_cost_fn
+from orac.training.run_logger import Logger, NullLogger, RunLogger
+from orac.training.runners import DeviceRunner, HostRunner, Runner
+from orac.training.state import problem_for
+
+LAMBDA = (lambda: None).__name__
+"""Python's name for every factory that was written as a lambda."""
 
 
-class NothingLearned(UserWarning):
-    """The warning that a run will end before its learning starts."""
+class AssumedLimitWarning(UserWarning):
+    """Warns that no cost limit was given, so that a default is used."""
 
 
-class NotRecorded(UserWarning):
-    """The warning that an agent trains on beside its run directory."""
+class ShortRunWarning(UserWarning):
+    """Warns that a run ends before its learning starts."""
 
 
-def nothing_learned(config: Config) -> str:
-    """The sentence of that warning; empty when the run will learn."""
-    start, total = config.training.learning_starts, config.training.total_steps
-    if start < total:
-        return ""
-    return (
-        f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
-        "at random. Set training.learning_starts lower, or train longer."
-    )
+class NotRecordedWarning(UserWarning):
+    """Warns that training continues without writing to the agent's run directory."""
 
 
 class Agent:
-    """An agent in its environment. Make one with `orac.ORAC` and its siblings."""
+    """An agent in its environment. Make one with `orac.ORAC` and its siblings.
+
+    The replay buffer is allocated when training starts, so an agent that only predicts,
+    evaluates or certifies never has one.
+    """
 
     def __init__(
         self,
@@ -70,10 +82,8 @@ class Agent:
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
         presets.check_algorithm(config)
-        self.config, cost_function = with_cost_fn(config, cost_fn)
-        self.runner = make_runner(env, self.config, cost_function, host_options)
-        # It knows what a factory without a name makes.
-        self.config = self.runner.config
+        config, cost_function = with_cost_fn(config, cost_fn)
+        self.runner = make_runner(env, config, cost_function, host_options or {})
         self.run_path: Path | None = None
         self._counters = Counters()
 
@@ -82,18 +92,23 @@ class Agent:
         return f"<{config.algo} in {config.env.id} after {self.num_timesteps:,} steps>"
 
     @property
+    def config(self) -> Config:
+        """Every setting of the agent and its run."""
+        return self.runner.config
+
+    @property
     def spec(self) -> EnvSpec:
-        """What the environment says of itself: sizes, boxes, names of costs."""
+        """Sizes, action box, cost names and metrics of the environment."""
         return self.runner.spec
 
     @property
     def problem(self) -> Problem:
-        """Sizes, constraints, and their limits in the critics' units."""
-        return problem_of(self.spec, self.config)
+        """Sizes, constraints, and their limits in the units of the critics."""
+        return problem_for(self.spec, self.config)
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps taken so far."""
+        """Number of environment steps taken so far."""
         return int(self.runner.state.rounds) * self.config.training.num_envs
 
     def learn(
@@ -105,24 +120,25 @@ class Agent:
         name: str = "default",
         trackers: Sequence[str] = ("tensorboard",),
     ) -> "Agent":
-        """Train until `total_timesteps` environment steps were taken in all.
+        """Train until `total_timesteps` environment steps have been taken in total.
 
-        The steps of earlier calls count: `learn(1000)`, then `learn(3000)`, takes 3000.
-        With `out` everything is kept in a run directory below it, and `orac.resume` goes
-        on from there after any stop. A callback gets an `Event` at each log row and each
-        evaluation; the run stops when it returns False.
+        Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
+        steps. With `out`, logs and checkpoints are written to a run directory below it,
+        and `orac.resume` continues from there after any interruption. The callback
+        receives an `Event` at each log row and each evaluation; the run stops when it
+        returns False.
         """
         check_callback(callback)
         self._set_total(total_timesteps)
-        sentence = nothing_learned(self.config)
-        if sentence:
-            warnings.warn(sentence, NothingLearned, stacklevel=2)
-        records: Records = NoRecords()
+        short = short_run(self.config)
+        if short:
+            warnings.warn(short, ShortRunWarning, stacklevel=2)
+        logger: Logger = NullLogger()
         if out is None and self.run_path is not None:
             warnings.warn(
                 f"these steps are not recorded in {self.run_path}, which ends where it is. "
-                "orac.resume goes on with it, and records.",
-                NotRecorded,
+                "Use orac.resume to continue and record the run.",
+                NotRecordedWarning,
                 stacklevel=2,
             )
         if out is not None:
@@ -130,8 +146,8 @@ class Agent:
                 raise ValueError(
                     "out must be given at the first call of learn, got it after "
                     f"{self.num_timesteps:,} steps, whose records would be missing. "
-                    "Make a new agent, or save this one with save(); orac.resume goes on "
-                    "with a run directory."
+                    "Make a new agent, or save this one with save(); orac.resume continues "
+                    "a run directory."
                 )
             check_trackers(trackers)
             run = RunDirectory.create(
@@ -139,12 +155,12 @@ class Agent:
                 self.config.env.id,
                 self.config.algo,
                 self.config.seed,
-                config_text.to_dict(self.config),
+                serialization.to_dict(self.config),
                 name,
             )
             self.run_path = run.path
-            records = RunRecords(run, self.runner, trackers)
-        self._train(records, callback, progress_bar)
+            logger = RunLogger(run, self.runner, trackers)
+        self._train(logger, callback, progress_bar)
         return self
 
     def _set_total(self, total_timesteps: int | None) -> None:
@@ -159,18 +175,17 @@ class Agent:
                 f"{taken + total:,}."
             )
         if training != self.config.training:
-            self.config = replace(self.config, training=training)
-            self.runner.configure(self.config)
+            self.runner.configure(replace(self.config, training=training))
 
     def _train(
-        self, records: Records, callback: Callback | None, progress_bar: bool
+        self, logger: Logger, callback: Callback | None, progress_bar: bool
     ) -> None:
         total = self.config.training.total_steps
         try:
             with Progress(total, self.num_timesteps, quiet=not progress_bar) as bar:
                 run_loop(
                     self.runner,
-                    records,
+                    logger,
                     self._counters,
                     callback=callback,
                     agent=self,
@@ -178,20 +193,20 @@ class Agent:
                 )
         except Exception as error:
             if self.run_path is not None:
-                error.add_note(self._way_back(self.run_path))
+                error.add_note(self._how_to_continue(self.run_path))
             raise
         finally:
-            records.close()
+            logger.close()
 
-    def _way_back(self, path: Path) -> str:
-        """How to go on after an error: from a checkpoint, since logs end at those too."""
+    def _how_to_continue(self, path: Path) -> str:
+        """Return the command that continues the run after an error."""
         env, steps = self.config.env, Checkpoints(path / "checkpoints").steps()
         saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
-        if not is_id(env.id):
-            return f"{saved} Go on with: orac.resume({str(path)!r}, env=...)"
-        words = f" --env-id {env.id}" if ":" in env.id else ""
-        words += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
-        return f"{saved} Go on with: orac resume {path}{words}"
+        if not is_env_id(env.id):
+            return f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
+        options = f" --env-id {env.id}" if ":" in env.id else ""
+        options += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
+        return f"{saved} Continue with: orac resume {path}{options}"
 
     def predict(
         self,
@@ -200,11 +215,11 @@ class Agent:
         deterministic: bool = True,
         seed: int | None = None,
     ) -> tuple[np.ndarray, Any]:
-        """The action for one observation or a batch of them, in the environment's box.
+        """Return the action for one observation or a batch, in the environment's box.
 
-        A dict or a tuple, as the environment returns it, is flattened. `state` is for
-        symmetry with Stable-Baselines3: policies here have none. Without `deterministic`
-        the action is drawn with `seed`.
+        A dict or tuple observation is flattened. `state` is there for compatibility with
+        Stable-Baselines3; these policies have none. If `deterministic` is False, the
+        action is sampled with `seed`.
         """
         if isinstance(self.runner, HostRunner) and is_nested(observation):
             observation = self.runner.env.flatten(observation)
@@ -229,10 +244,10 @@ class Agent:
         tails: float | Sequence[float] = (),
         seed: int | None = None,
     ) -> Evaluation:
-        """Whole episodes of the present policy, and what they say about its risk.
+        """Play whole episodes of the current policy and summarise reward, cost and risk.
 
-        Without a seed the same call plays the same episodes again. A seed chooses others;
-        the same seed stands for the same starts, whatever the policy.
+        Without a seed, the same call plays the same episodes again. A seed selects other
+        episodes; the same seed gives the same starts for every policy.
         """
         tails = checked_tails(tails)
         rolled = self.runner.evaluate(episodes, deterministic, seed)
@@ -244,15 +259,15 @@ class Agent:
     def certify(
         self, episodes: Episodes, confidence: float = 0.95
     ) -> list[Certificate]:
-        """What such episodes prove, constraint by constraint, beyond sampling error."""
+        """Return what such episodes prove about each constraint at this confidence."""
         return certify(episodes, self.config.constraints, self.spec, confidence)
 
     def save(self, path: str | Path) -> None:
-        """Write the agent (not its replay) to one file; `orac.load` reads it back."""
+        """Write the agent without its replay to one file, for `orac.load`."""
         saving.save(path, self.config, self.spec, self.runner.state.agent)
 
     def export(self, path: str | Path) -> None:
-        """Write the policy for deployment: `orac.policy.load` runs it with NumPy alone."""
+        """Write the policy for deployment; `orac.policy.load` runs it with only NumPy."""
         saving.export(path, self.config, self.spec, self.runner.state.agent)
 
     def close(self) -> None:
@@ -260,8 +275,336 @@ class Agent:
         self.runner.close()
 
 
+def make_agent(
+    algo: str,
+    env: Any,
+    *,
+    cost_limit: float | None = None,
+    tail: float | None = None,
+    seed: int = 0,
+    constraints: Sequence[Constraint] | None = None,
+    cost_fn: CostFn | str | None = None,
+    num_envs: int | None = None,
+    episode_length: int | None = None,
+    env_params: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: Config | None = None,
+    **host_options: Any,
+) -> Agent:
+    """Return an agent built from a preset and the options that differ from it.
+
+    `env` is an id, an environment, a factory or a JAX environment. `settings` maps dotted
+    config fields to values, as in `{"agent.kappa": 0.5}`. Pass several constraints as
+    `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
+    go to `envs.gym_adapter.make.make_host` (`cost_bound`, `cost_keys`, ...).
+    """
+    check_option_names(host_options)
+    name = env if isinstance(env, str) else name_of_env(env)
+    chosen = replace(config or presets.preset(algo, name), seed=seed)
+    if env_params:
+        merged = {**dict(chosen.env.params), **env_params}
+        chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
+    if episode_length is not None:
+        chosen = replace(chosen, env=replace(chosen.env, episode_length=episode_length))
+    if num_envs is not None:
+        chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
+    chosen = replace(
+        chosen, constraints=merge_constraints(chosen, constraints, cost_limit, tail)
+    )
+    if settings:
+        data = serialization.to_dict(chosen)
+        for dotted, value in settings.items():
+            serialization.assign(data, dotted, value)
+        chosen = serialization.from_dict(data)
+    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
+    by_setting = any(name.startswith("constraints") for name in settings or ())
+    if not (cost_limit is not None or constraints or config or by_setting):
+        assumed = assumed_limit(agent.config)
+        if assumed:
+            warnings.warn(assumed, AssumedLimitWarning, stacklevel=3)
+    return agent
+
+
+def ORAC(env: Any, **options: Any) -> Agent:
+    """Optimistic Risk-averse Actor-Critic. Takes the options of `make_agent`."""
+    return make_agent("orac", env, **options)
+
+
+def WCSAC(env: Any, **options: Any) -> Agent:
+    """Worst-Case SAC: ORAC without optimism. Takes the options of `make_agent`."""
+    return make_agent("wcsac", env, **options)
+
+
+def SACLagrangian(env: Any, **options: Any) -> Agent:
+    """SAC that keeps the mean cost under the limit. Takes the options of `make_agent`.
+
+    `tail` does not change what is learned, since a scalar critic only estimates the mean.
+    It sets where evaluations and certificates measure risk: by default at the preset's
+    tail, so that agents can be compared. With `tail=1` they use the mean as well.
+    """
+    return make_agent("sac-lag", env, **options)
+
+
+def SAC(env: Any, **options: Any) -> Agent:
+    """SAC without a constraint. Takes the options of `make_agent`."""
+    return make_agent("sac", env, **options)
+
+
+def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
+    """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
+
+    A file never causes code to be imported: pass `env` and `cost_fn` again if the run
+    used a cost function or an environment from a module of yours.
+    """
+    path = Path(path)
+    if path.is_dir():
+        config = serialization.from_dict(read_config(path))
+        agent = Agent(choose_env(config, env), config, **options)
+        template = agent.runner.state._replace(replay=())
+        loaded = Checkpoints(path / "checkpoints").load_latest(template)
+        if loaded is None:
+            raise ValueError(
+                f"{path} must hold a checkpoint to load an agent from, and has none yet. "
+                f"Continue the run: orac resume {path}"
+            )
+        rounds, state = loaded.state.rounds, loaded.state.agent
+        agent.runner.state = agent.runner.state._replace(rounds=rounds)
+    else:
+        config, state = saving.load(path)
+        agent = Agent(choose_env(config, env), config, **options)
+        saving.check_fit(state, agent.runner.state.agent, path)
+    agent.runner.state = agent.runner.state._replace(agent=state)
+    return agent
+
+
+def resume(
+    run_dir: str | Path,
+    env: Any = None,
+    *,
+    callback: Callback | None = None,
+    progress_bar: bool = True,
+    trackers: Sequence[str] = ("tensorboard",),
+    log: Any = print,
+    **options: Any,
+) -> Agent:
+    """Continue a run from its newest intact checkpoint to the total of its config.
+
+    As for `load`, pass `env` and `cost_fn` again if their code is yours. Messages about
+    the run go to `log`.
+    """
+    check_callback(callback)
+    run = RunDirectory.open(run_dir)
+    try:
+        config = serialization.from_dict(run.config())
+        for message in run.machine_differences():
+            log(message)
+        agent = Agent(choose_env(config, env), config, **options)
+        if agent.config.env.cost_fn != config.env.cost_fn:
+            log(
+                f"The run was started with the cost function {config.env.cost_fn} and "
+                f"continues with {agent.config.env.cost_fn}."
+            )
+        logger = RunLogger(run, agent.runner, trackers)
+        messages = logger.restore(agent.runner, agent._counters)
+        if agent.num_timesteps < config.training.total_steps:
+            run.note_commit()
+    except BaseException:
+        run.close()
+        raise
+    agent.run_path = run.path
+    if agent.num_timesteps >= config.training.total_steps:
+        messages = [f"The run is finished, at {agent.num_timesteps:,} steps."]
+    for message in messages:
+        log(message)
+    agent._train(logger, callback, progress_bar)
+    return agent
+
+
+def with_cost_fn(
+    config: Config, cost_fn: CostFn | str | None
+) -> tuple[Config, CostFn | None]:
+    """Return the config with the name of this cost function, and the function.
+
+    A config never causes an import, because importing runs code and configs are read from
+    files. Whoever loads one passes the function, or its name, again.
+    """
+    named = config.env.cost_fn
+    if cost_fn is None:
+        if named is None:
+            return config, None
+        raise ValueError(
+            f"the cost of this run is computed by {named!r}. A file may name a function "
+            f"but does not cause its import. Pass it with --cost-fn {named} (in Python "
+            f"cost_fn={named!r}, or the function itself)."
+        )
+    by_name = isinstance(cost_fn, str)
+    function = import_cost_fn(cost_fn) if by_name else cost_fn
+    name = cost_fn if by_name else name_of_cost_fn(function)
+    return replace(config, env=replace(config.env, cost_fn=name)), function
+
+
+def make_runner(
+    env: Any,
+    config: Config,
+    cost_fn: CostFn | None,
+    host_options: Mapping[str, Any],
+) -> Runner:
+    """Return the runner for this environment: compiled for JAX, otherwise on the host."""
+    params = dict(config.env.params)
+    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
+        return DeviceRunner(envs.make(env, **params), config)
+    if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
+        if cost_fn is not None:
+            raise ValueError(
+                "cost_fn must be None for a JAX environment, which reports its own cost."
+            )
+        return DeviceRunner(env, config)
+    options: dict[str, Any] = {
+        "cost_fn": cost_fn,
+        "cost_names": tuple(c.name for c in config.constraints) or None,
+        "episode_length": config.env.episode_length,
+        "env_kwargs": params or None,
+        **host_options,
+    }
+    host = make_host(env, config.training.num_envs, **options)
+    if config.env.id == LAMBDA:
+        config = replace(config, env=replace(config.env, id=host.kind))
+    check_environment(host, seed=config.seed)
+    # An object cannot be made twice: it serves for both, and is reset in between.
+    shared = not (isinstance(env, str) or callable(env))
+    evaluation_env = host if shared else make_host(env, 1, **options)
+    return HostRunner(host, evaluation_env, config)
+
+
+def name_of_env(env: Any) -> str:
+    """Return a name for the run directory of an environment that was not given by id."""
+    if isinstance(env, partial):
+        return name_of_env(env.func)
+    spec = getattr(env, "spec", None)
+    for attribute in ("id", "name"):
+        if isinstance(getattr(spec, attribute, None), str):
+            return getattr(spec, attribute)
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def is_env_id(env_id: str) -> bool:
+    """Return whether an environment can be made from this name."""
+    return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
+
+
+def choose_env(config: Config, env: Any) -> Any:
+    """Return `env`, or the config's id if making it does not import a user's module."""
+    env_id = config.env.id
+    module = env_id.rpartition(":")[0]
+    if env is None and module and module not in sys.modules:
+        raise ValueError(
+            f"the environment of this run is {env_id!r}. A file may name a module but does "
+            f"not cause its import. Pass it with --env-id {env_id} (in Python "
+            f"env={env_id!r})."
+        )
+    if env is None and not is_env_id(env_id):
+        raise ValueError(
+            f"the environment of this run is called {env_id!r}, which Gymnasium does not "
+            "know here. Pass it again as env= (the class, factory or object that it was "
+            "trained in), or import what registers it (in the shell --env-id "
+            "module:Name-v0)."
+        )
+    return env_id if env is None else env
+
+
+def merge_constraints(
+    config: Config,
+    constraints: Sequence[Constraint] | None,
+    cost_limit: float | None,
+    tail: float | None,
+) -> tuple[Constraint, ...]:
+    """Return the given constraints, or the config's with this limit and tail."""
+    if constraints is not None:
+        if cost_limit is not None or tail is not None:
+            raise ValueError(
+                "give either constraints or cost_limit and tail, got both. "
+                "A constraint has its own limit and tail."
+            )
+        example = "Write constraints=[orac.Constraint('cost', limit=5.0, tail=0.05)]."
+        if not isinstance(constraints, list | tuple):
+            raise ValueError(
+                f"constraints must be a list, got {constraints!r}. {example}"
+            )
+        for one in constraints:
+            if not isinstance(one, Constraint):
+                raise ValueError(
+                    f"constraints must each be an orac.Constraint, got {one!r}. {example}"
+                )
+        return tuple(constraints)
+    if cost_limit is not None:
+        check_range("cost_limit", cost_limit, 0)
+    if tail is not None:
+        check_range("tail", tail, 0, 1, open_low=True)
+    if not config.constraints:
+        return ()
+    first = config.constraints[0]
+    if cost_limit is not None:
+        first = replace(first, limit=float(cost_limit))
+    if tail is not None:
+        first = replace(first, tail=float(tail))
+    return (first, *config.constraints[1:])
+
+
+def check_option_names(given: Iterable[str]) -> None:
+    """Raise an error for an option that neither `make_agent` nor `make_host` takes."""
+    known = [
+        name
+        for function in (make_agent, make_host)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    for name in given:
+        if name not in known:
+            raise unknown_name("an option", name, dict.fromkeys(known))
+
+
+def assumed_limit(config: Config) -> str:
+    """Return a warning that the limit is a default; empty where the paper sets it."""
+    if presets.has_settings(config.env.id) or not config.constraints:
+        return ""
+    constraint = config.constraints[0]
+    scalar = config.agent.risk_form == "scalar"
+    return (
+        f"no cost_limit was given for {config.env.id}, so the "
+        f"{'mean' if scalar else constraint.measure} of its cost is held below "
+        f"{constraint.limit:g} per episode. Pass cost_limit= and tail=."
+    )
+
+
+def short_run(config: Config) -> str:
+    """Return a warning that the run ends before it learns; empty when it will learn."""
+    start, total = config.training.learning_starts, config.training.total_steps
+    if start < total:
+        return ""
+    return (
+        f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
+        "at random. Set training.learning_starts lower, or train longer."
+    )
+
+
+def checked_tails(tails: Any) -> tuple[float, ...]:
+    """Return one tail or several as a tuple, each checked before an episode is played."""
+    single = isinstance(tails, Real | str)
+    several: tuple[Any, ...] = (tails,) if single else tuple(tails)
+    return tuple(RiskMeasure("cvar", tail).parameter for tail in several)
+
+
+def check_callback(callback: Any) -> None:
+    """Raise an error now, not at the first log row, if the callback cannot be called."""
+    if callback is not None and not callable(callback):
+        raise ValueError(
+            f"callback must be a function of one event, got {callback!r}. It is called at "
+            "each log row and stops the run by returning False."
+        )
+
+
 def is_nested(observation: Any) -> bool:
-    """Whether this is an observation of a Dict or Tuple space, not numbers already."""
+    """Return whether an observation is a dict or tuple of arrays, not plain numbers."""
     if isinstance(observation, tuple):
         return any(np.ndim(part) > 0 for part in observation)
     return isinstance(observation, Mapping)

@@ -16,7 +16,7 @@ from orac.core import agent as agents
 from orac.core import exploration
 from orac.core.cost_models import Problem
 from orac.envs.base import Environment, reset_batch, step_batch, to_box
-from orac.training.state import RoundReport, TrainState, init_train_state, problem_of
+from orac.training.state import RoundReport, TrainState, init_train_state, problem_for
 from orac.training.train_step import Happened, absorb
 from orac.training.xla import compiler_options
 
@@ -26,7 +26,7 @@ def init(key: Key[Array, ""], env: Environment, config: Config) -> TrainState:
     # The run and its evaluations fold 1 and 2 into this key, and `split` would give those.
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
-    problem = problem_of(env.spec, config)
+    problem = problem_for(env.spec, config)
     state = init_train_state(
         agent_key, env_state, observation, env.spec, problem, config
     )
@@ -69,7 +69,7 @@ def _run(
     config: Config,
     capacity: int,
 ) -> tuple[TrainState, RoundReport]:
-    problem = problem_of(env.spec, config)
+    problem = problem_for(env.spec, config)
     step = partial(one_round, key, env=env, problem=problem, config=config)
     shapes = jax.eval_shape(step, state)[1]
     reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)

@@ -20,9 +20,9 @@ from orac.core import agent as agents
 from orac.evaluation.rollout import cost_column, summarise
 from orac.runs.progress import Progress
 from orac.training.health import check_parameters, check_report
-from orac.training.run_logger import Records
+from orac.training.run_logger import Logger
 from orac.training.runners import Runner
-from orac.training.state import RoundReport, problem_of
+from orac.training.state import RoundReport, problem_for
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Cadence:
 
 def run_loop(
     runner: Runner,
-    records: Records,
+    logger: Logger,
     counters: Counters,
     *,
     callback: Callback | None = None,
@@ -98,23 +98,23 @@ def run_loop(
             trained = time.perf_counter()
             first, rounds = rounds, rounds + length
             step = rounds * num_envs
-            check_report(report, first, num_envs, records.last_good())
+            check_report(report, first, num_envs, logger.last_good())
             metrics = tally(report, counters, step, runner)
-            records.write_metrics(metrics)
-            records.write_episodes(episode_rows(report, first, runner))
+            logger.write_metrics(metrics)
+            logger.write_episodes(episode_rows(report, first, runner))
             rows = None
             if cadence.due(cadence.evaluate, rounds):
                 rows, summary = evaluate(runner, step)
-                records.write_evaluation(rows, summary, step)
+                logger.write_evaluation(rows, summary, step)
             evaluated = time.perf_counter()
             stop = callback is not None and (
                 callback(Event(step, metrics, rows, agent)) is False
             )
             stop = stop or interrupted.is_set()
             if stop or cadence.due(cadence.checkpoint, rounds):
-                check_parameters(runner.state.agent, step, records.last_good())
-                records.save(step, runner, counters)
-            records.write_timings(
+                check_parameters(runner.state.agent, step, logger.last_good())
+                logger.save(step, runner, counters)
+            logger.write_timings(
                 step, length * num_envs, trained - started, evaluated - trained
             )
             if progress:
@@ -202,7 +202,7 @@ def tally(
 
 def known_without_updates(runner: Runner) -> dict[str, float]:
     """Multipliers, limits and pivots, which an agent has before it learns; no risks."""
-    problem = problem_of(runner.spec, runner.config)
+    problem = problem_for(runner.spec, runner.config)
     unknown = jnp.full((problem.num_constraints, 1), jnp.nan)
     metrics = agents.constraint_metrics(
         runner.state.agent, unknown, problem, runner.config.agent

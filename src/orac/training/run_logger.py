@@ -15,7 +15,7 @@ from orac.training.runners import Runner
 
 
 @runtime_checkable
-class Records(Protocol):
+class Logger(Protocol):
     """What the loop asks of whoever keeps its records."""
 
     def write_metrics(self, row: dict[str, float]) -> None: ...
@@ -39,7 +39,7 @@ class Records(Protocol):
     def close(self) -> None: ...
 
 
-class NoRecords:
+class NullLogger:
     """A run in memory only."""
 
     def write_metrics(self, row: dict[str, float]) -> None:
@@ -68,7 +68,7 @@ class NoRecords:
         pass
 
 
-class RunRecords:
+class RunLogger:
     """The CSV files, trackers and checkpoints of one run directory."""
 
     def __init__(
@@ -86,11 +86,11 @@ class RunRecords:
         self._config = to_dict(runner.config)
         self._trackers: list[Tracker] | None = None
 
-    def restore(self, runner: Runner, counters: Any) -> tuple[int | None, list[str]]:
-        """Go back to the newest good checkpoint: its step, and sentences to tell.
+    def restore(self, runner: Runner, counters: Any) -> list[str]:
+        """Restore the newest intact checkpoint and return messages for the user.
 
-        Logs are cut back to what they were then. Without any checkpoint the run starts
-        again from its config.
+        Logs are truncated to their length at that checkpoint. Without a checkpoint the
+        run starts again from its config.
         """
         state = runner.state
         template = state._replace(replay=())
@@ -99,7 +99,7 @@ class RunRecords:
         loaded = self.checkpoints.load_latest(template, ring)
         if loaded is None:
             self.run.cut_logs({})
-            return None, [
+            return [
                 f"{self.run.path} has no checkpoint yet: the run starts again from its "
                 "config."
             ]
@@ -115,7 +115,7 @@ class RunRecords:
             setattr(counters, field.name, loaded.extra["counters"][field.name])
         self.run.cut_logs(loaded.extra["log_sizes"])
         self._saved_step = loaded.step
-        return loaded.step, told
+        return told
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         # Columns are known with the first row: a run's metrics depend on its config.

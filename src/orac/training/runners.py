@@ -20,7 +20,7 @@ from orac.evaluation import rollout as evaluation
 from orac.evaluation.rollout import Episodes
 from orac.training import device_loop as device
 from orac.training import host_loop as host
-from orac.training.state import RoundReport, TrainState, problem_of
+from orac.training.state import RoundReport, TrainState, problem_for
 
 RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4
 """What a key is folded with: a run's for the run, for its evaluations, and for episodes
@@ -141,7 +141,7 @@ class HostRunner:
     def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
         self.env, self.evaluation_env = env, evaluation_env
         self.config, self.spec = config, env.spec
-        self.problem = problem_of(env.spec, config)
+        self.problem = problem_for(env.spec, config)
         key = jax.random.key(config.seed)
         self.key = jax.random.fold_in(key, RUN)
         self.evaluation_key = jax.random.fold_in(key, EVALUATE)

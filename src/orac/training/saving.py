@@ -24,14 +24,14 @@ from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.envs.base import EnvSpec
 from orac.runs.arrays import load_arrays, save_arrays
 from orac.runs.atomic_io import atomic_file
-from orac.training.state import problem_of
+from orac.training.state import problem_for
 
 FORMAT = 1
 
 
 def save(path: str | Path, config: Config, spec: EnvSpec, agent: AgentState) -> None:
     """Write an agent without its replay."""
-    problem = problem_of(spec, config)
+    problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
         "observation_size": problem.observation_size,

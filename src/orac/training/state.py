@@ -66,7 +66,7 @@ class RoundReport(NamedTuple):
     env_metrics: dict[str, Array]
 
 
-def problem_of(spec: EnvSpec, config: Config) -> Problem:
+def problem_for(spec: EnvSpec, config: Config) -> Problem:
     """What is to be learned in this environment under this config."""
     length = config.env.episode_length or spec.episode_length
     if length is None:
