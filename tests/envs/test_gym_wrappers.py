@@ -270,7 +270,7 @@ def test_single_and_vector_face_can_be_drawn():
         (lambda: envs.make(MAZE, gaurd_probability=1), "mean 'guard_probability'"),
         (
             lambda: gymnasium.make_vec(MAZE, max_episode_steps=5),
-            "has no parameter 'max_episode_steps'",
+            "got 'max_episode_steps'",
         ),
     ],
 )

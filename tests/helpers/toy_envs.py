@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from orac.envs.base import EnvSpec, Step
+from orac.envs.metrics import MetricSpec
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ class Counter:
             episode_length=3,
             cost_names=("first", "second")[: self.num_costs],
             cost_bounds=(6.0, 60.0)[: self.num_costs],
-            metric_names=("count", "secret"),
-            hidden_metric_names=("secret",),
+            metrics=(MetricSpec("count"), MetricSpec("secret", hidden=True)),
         )
 
     def reset(self, key):

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from orac.envs.metrics import MetricSpec
+
 EnvState = Any
 """A pytree of arrays; only the environment that made it looks inside."""
 
@@ -35,10 +37,8 @@ class EnvSpec:
     cost_names: tuple[str, ...] = ("cost",)
     cost_bounds: tuple[float, ...] | None = None
     """Most that one episode can cost, per constraint; None when nothing is known."""
-    metric_names: tuple[str, ...] = ()
-    """Keys of `Step.metrics`; an episode's value is the one at its last step."""
-    hidden_metric_names: tuple[str, ...] = ()
-    """Those of them that an agent must not see before the episode has ended."""
+    metrics: tuple[MetricSpec, ...] = ()
+    """Metrics that `Step.metrics` reports, in order."""
     observation_low: tuple[float, ...] | None = None
     observation_high: tuple[float, ...] | None = None
     """Bounds of the observations; None when nothing is known."""
@@ -47,6 +47,16 @@ class EnvSpec:
     def action_size(self) -> int:
         """Numbers in an action."""
         return len(self.action_low)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of the metrics, which are the keys of `Step.metrics`."""
+        return tuple(metric.name for metric in self.metrics)
+
+    @property
+    def hidden_metric_names(self) -> tuple[str, ...]:
+        """Names of the metrics that agents must not see before the episode has ended."""
+        return tuple(metric.name for metric in self.metrics if metric.hidden)
 
     @property
     def num_costs(self) -> int:

@@ -10,7 +10,7 @@ outages are drawn afresh at every reset: CityLearn's data set repeats one month 
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +50,7 @@ from orac.envs.citylearn.outages import (
     init_outcome,
     outage_metrics,
 )
+from orac.envs.metrics import MetricSpec
 
 PerBuilding = Float[Array, " building"]
 Buildings = tuple[int, ...] | Any
@@ -94,6 +95,11 @@ class CityLearn:
     reward: str = "import"
     """A name in `REWARDS`."""
 
+    METRICS: ClassVar = (
+        MetricSpec("unserved_energy", "unserved energy", "lower", low=0, high=1),
+        MetricSpec("outage_violations", "outage violations", "lower", low=0, high=1),
+    )
+
     def __post_init__(self) -> None:
         # Frozen, and hashed under jit: what the user wrote becomes a tuple once, here.
         object.__setattr__(self, "buildings", checked_buildings(self.buildings))
@@ -118,7 +124,7 @@ class CityLearn:
             action_high=(1.0,) * size,
             episode_length=NUM_HOURS - 1,
             cost_bounds=(most_discomfort(self.buildings),),
-            metric_names=("unserved_energy", "outage_violations"),
+            metrics=self.METRICS,
         )
 
     @property

@@ -26,6 +26,8 @@ from orac.envs.gym_adapter.infos import Readings, read_metric
 from orac.envs.gym_adapter.numeric import is_storable
 from orac.envs.gym_adapter.sources import Source
 from orac.envs.gym_adapter.spaces import checked_action_space
+from orac.envs.metrics import MetricSpec
+from orac.envs.registry import metrics_of
 
 FINITE_FIX = {
     "observation": "Bound it, or end the episode before it diverges.",
@@ -72,13 +74,16 @@ class HostEnv:
         self._viewed = source.viewed
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
+        declared = {metric.name: metric for metric in metrics_of(name)}
         self.spec = EnvSpec(
             name=name,
             observation_size=self._flattener.size,
             action_low=tuple(float(bound) for bound in self._low),
             action_high=tuple(float(bound) for bound in self._high),
             episode_length=source.facts.episode_length,
-            metric_names=source.facts.metric_names,
+            metrics=tuple(
+                declared.get(key, MetricSpec(key)) for key in source.facts.metric_names
+            ),
         )
 
     def reset(self, seed: int) -> Float32[np.ndarray, "batch observation"]:

@@ -9,7 +9,7 @@ noise a step is deterministic (`transition`). Knows nothing of Gymnasium or of d
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from orac.envs.maze.maps import (
     load_map,
 )
 from orac.envs.maze.pixels import draw_state
+from orac.envs.metrics import MetricLabel, MetricSpec
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,22 @@ class GuardedMaze:
     normalize_obs: bool = False
     """Scale the observation so that the inside of the walls is [-1, 1]."""
 
+    METRICS: ClassVar = (
+        MetricSpec(
+            "path",
+            "path to the goal",
+            low=-1,
+            high=1,
+            labels=(
+                MetricLabel(1, "long", "took the long path"),
+                MetricLabel(-1, "guarded", "took the guarded cell"),
+                MetricLabel(0, "none", "never arrived", better="lower"),
+            ),
+        ),
+        MetricSpec("moved", "moved in the last step", low=0, high=1),
+        MetricSpec("guard_present", "guard present", low=0, high=1, hidden=True),
+    )
+
     def __post_init__(self) -> None:
         for name, kind, length in (("pink_cell", int, 2), ("start_box", float, 4)):
             if (value := getattr(self, name)) is not None:
@@ -102,8 +119,7 @@ class GuardedMaze:
             action_high=(1.0, 1.0),
             episode_length=self.episode_length,
             cost_bounds=(_most_cost(self),),
-            metric_names=("path", "moved", "guard_present"),
-            hidden_metric_names=("guard_present",),
+            metrics=self.METRICS,
             observation_low=tuple(low),
             observation_high=tuple(high),
         )

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import UInt8
 
+from orac.envs.metrics import MetricSpec
 from orac.envs.safety import import_compat as package
 from orac.envs.safety.settings import checked, pixels
 from orac.envs.safety.tasks import Task, parse
@@ -49,7 +50,8 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     cost_names = ("cost",)
-    metric_names = ("goals",)
+    METRICS = (MetricSpec("goals", "goals", "higher"),)
+    metric_names = tuple(metric.name for metric in METRICS)
     step_cost_bound = 1.0
     """Costs are 0 or 1."""
 

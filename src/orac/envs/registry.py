@@ -1,0 +1,77 @@
+"""Registry of environments: make a JAX environment by id, or look up its metrics.
+
+Our ids are registered with Gymnasium by name only, so importing this module stays cheap:
+the module of an environment is imported when the environment is made.
+"""
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from orac.config.validation import check_choice, frozen_value
+from orac.envs import safety
+
+if TYPE_CHECKING:
+    from orac.envs.base import Environment
+    from orac.envs.metrics import MetricSpec
+else:
+    Environment = MetricSpec = Any
+
+JAX_ENVS = {
+    "orac/GuardedMaze-v0": "orac.envs.maze.env:GuardedMaze",
+    "orac/CityLearn-v0": "orac.envs.citylearn.env:CityLearn",
+}
+"""Class of each environment that is written in JAX, by id."""
+
+
+def has_jax_form(env_id: str) -> bool:
+    """Return whether `make` can build this environment, so that training can be compiled."""
+    return env_id in JAX_ENVS
+
+
+def make(env_id: str, **parameters: Any) -> Environment:
+    """Make the JAX environment with this id.
+
+    Parameters that are not given keep their defaults. Lists, as configuration files have
+    them, become tuples, because an environment must be hashable under `jit`.
+    """
+    check_choice("The id of a JAX environment", env_id, JAX_ENVS)
+    env_class = _import_class(JAX_ENVS[env_id])
+    known = list(inspect.signature(env_class).parameters)
+    for name in parameters:
+        check_choice(f"A parameter of {env_id}", name, known)
+    return env_class(
+        **{name: frozen_value(value) for name, value in parameters.items()}
+    )
+
+
+def metrics_of(env_id: str) -> tuple[MetricSpec, ...]:
+    """Return the metrics that an environment declares, without making it.
+
+    The result is empty for environments that this package does not provide.
+    """
+    entry_point = JAX_ENVS.get(env_id)
+    if env_id in gymnasium.registry and entry_point is None:
+        entry_point = gymnasium.registry[env_id].entry_point
+        entry_point = entry_point if entry_point == safety.ENTRY_POINT else None
+    return _import_class(entry_point).METRICS if entry_point else ()
+
+
+def register_all() -> None:
+    """Register our ids with Gymnasium; ids that are already registered stay as they are."""
+    for env_id in JAX_ENVS:
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                id=env_id,
+                entry_point="orac.envs.gym_wrappers:make_single",
+                vector_entry_point="orac.envs.gym_wrappers:make_vector",
+                kwargs={"env_id": env_id},
+            )
+    safety.register()
+
+
+def _import_class(entry_point: str) -> Any:
+    module, name = entry_point.split(":")
+    return getattr(importlib.import_module(module), name)
