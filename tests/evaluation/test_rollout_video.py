@@ -1,83 +1,87 @@
-"""Films of environments that can be filmed, and a sentence about those that cannot."""
+"""Videos of environments that render, and errors for those that do not."""
 
 from types import SimpleNamespace
 
 import gymnasium
+import imageio.v3 as imageio
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
 from orac.config.schema import EnvConfig
-from orac.evaluation import video
+from orac.evaluation.rollout import check_video_path, record_video
 
 
-class Plain(gymnasium.Env):
-    """Two steps; takes no render_mode."""
+class NoRenderMode(gymnasium.Env):
+    """An environment that never ends and takes no render_mode."""
 
     observation_space = Box(-1.0, 1.0, (2,), np.float32)
     action_space = Box(-1.0, 1.0, (1,), np.float32)
+    steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
+        self.steps += 1
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
-class Blind(Plain):
-    """Takes the word and draws nothing."""
-
+class NoRenderMethod(NoRenderMode):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
 
 
-class Empty(Blind):
+class RendersNothing(NoRenderMethod):
     def render(self):
         return None
 
 
-class Seen(Blind):
+class Renders(NoRenderMethod):
     def render(self):
-        return np.zeros((4, 6, 3), np.uint8)
+        return np.full((4, 6, 3), 20 * self.steps, np.uint8)
 
 
 @pytest.fixture
-def film():
-    """The frames of two steps, or of `length`, of an environment of this class."""
+def film(tmp_path):
+    """Film an environment of a class, which ends after two steps or is cut at `length`."""
 
-    def play(kind, length=None):
+    def record(kind, length=None):
         name = f"{kind.__name__}-v0"
         steps = 2 if length is None else None
         gymnasium.register(name, entry_point=kind, max_episode_steps=steps)
         made.append(name)
-        return video.play(
-            SimpleNamespace(
-                config=SimpleNamespace(env=EnvConfig(name, episode_length=length)),
-                spec=SimpleNamespace(episode_length=9),
-                predict=lambda flat: (np.zeros(1, np.float32), None),
-            ),
-            seed=0,
-        )
+        return imageio.imread(record_video(agent_in(name, length), tmp_path / "a.gif"))
 
     made: list[str] = []
-    yield play
+    yield record
     for name in made:
         del gymnasium.registry[name]
 
 
-def test_a_film_has_a_frame_before_and_after_each_step(film):
-    assert [frame.shape for frame in film(Seen)] == [(4, 6, 3)] * 3
+def agent_in(env_id, length=None):
+    return SimpleNamespace(
+        config=SimpleNamespace(env=EnvConfig(env_id, episode_length=length)),
+        spec=SimpleNamespace(episode_length=9),
+        predict=lambda flat: (np.zeros((len(flat), 1), np.float32), None),
+    )
 
 
-def test_a_film_ends_where_training_cut_the_episode(film):
-    assert len(film(Seen, length=4)) == 5
+def test_video_has_a_frame_before_and_after_each_step(film):
+    frames = film(Renders)
+    assert frames.shape == (3, 4, 6, 3)
+    assert frames[:, 0, 0, 0].tolist() == [0, 20, 40]
 
 
-@pytest.mark.parametrize("kind", [Plain, Blind, Empty])
-def test_what_cannot_be_filmed_says_what_it_lacks(film, kind):
+def test_video_ends_where_training_truncates_the_episode(film):
+    assert len(film(Renders, length=4)) == 5
+
+
+@pytest.mark.parametrize("kind", [NoRenderMode, NoRenderMethod, RendersNothing])
+def test_environment_without_frames_raises_an_error_that_says_what_to_add(film, kind):
     with pytest.raises(ValueError) as caught:
         film(kind)
     assert str(caught.value) == (
@@ -87,7 +91,11 @@ def test_what_cannot_be_filmed_says_what_it_lacks(film, kind):
     )
 
 
-def test_an_environment_that_has_no_id_cannot_be_filmed_by_one():
-    agent = SimpleNamespace(config=SimpleNamespace(env=EnvConfig("Nowhere")))
+def test_unregistered_environment_cannot_be_filmed(tmp_path):
     with pytest.raises(ValueError, match=r"^Nowhere cannot be filmed: Environment"):
-        video.play(agent, seed=0)
+        record_video(agent_in("Nowhere"), tmp_path / "a.gif")
+
+
+def test_video_path_must_end_in_a_known_format(tmp_path):
+    with pytest.raises(ValueError, match=r"got 'a\.avi'"):
+        check_video_path(tmp_path / "a.avi")

@@ -11,9 +11,10 @@ from orac.core.agent import mean_action
 from orac.envs.base import to_box
 from orac.envs.maze.controllers import long_path
 from orac.envs.maze.env import GuardedMaze
+from orac.evaluation.rollout import record_episodes
 from orac.reports import behaviour as pictures
 from orac.reports import html as report
-from orac.reports.playing import play, policy_of, world_of
+from orac.reports.playing import policy_of, world_of
 from orac.reports.run_groups import read_results
 from orac.training import device_loop as device
 
@@ -49,7 +50,7 @@ def groups(root):
 
 def test_a_rule_is_played_to_the_end_of_every_episode():
     maze = GuardedMaze()
-    recording = play(maze, jax.jit(long_path(maze)), 6)
+    recording = record_episodes(maze, jax.jit(long_path(maze)), 6)
     assert (recording.metrics["path"] == 1).all()
     for i, length in enumerate(recording.lengths):
         assert recording.costs[:length, i].sum() == 4
@@ -60,7 +61,7 @@ def test_a_seed_stands_for_the_same_starts_whatever_the_policy(groups):
     starts = []
     for run in (groups[0].runs[0], groups[0].runs[1], groups[1].runs[0]):
         env = world_of(run)
-        starts.append(play(env, policy_of(run, env), 4).observations[0])
+        starts.append(record_episodes(env, policy_of(run, env), 4).observations[0])
     np.testing.assert_array_equal(starts[0], starts[1])
     np.testing.assert_array_equal(starts[0], starts[2])
 

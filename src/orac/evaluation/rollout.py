@@ -1,25 +1,29 @@
-"""Roll a policy out and keep every episode: tail metrics cannot be rebuilt from means.
+"""Play whole episodes of a policy: for evaluations, for figures and for videos.
 
-The risk of a table and the risk of a critic are the same function, `risk.risk_of`: a dot
-product of quantiles with the weights of a risk measure. Episodes are quantiles once they
-are sorted (`risk.sample_risk`); critics of the dual form alone have `risk.dual_risk`.
-A policy is any function of a batch of observations; nothing here knows how it was made.
+`roll_out` (JAX environments, compiled) and `roll_out_host` (Gymnasium environments) return
+the totals of every episode, because tail metrics cannot be computed from means.
+`record_episodes` returns every step, with the rendered frames of a Gymnasium environment,
+and `record_video` writes such frames to a file. A policy is any function of a batch of
+observations.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac.config.schema import Constraint
+from orac.config.schema import Constraint, EnvConfig
 from orac.core import risk
-from orac.envs.base import Environment, reset_batch
+from orac.envs.base import Environment, Step, reset_batch
 from orac.envs.gym_adapter.make import HostEnv
 
 KINDS = {"path": {"long": 1, "guarded": -1, "none": 0}}
@@ -185,6 +189,186 @@ def roll_out_host(
         np.array([row[2] for row in rows]),
         {name: np.array([row[3][name] for row in rows]) for name in spec.metric_names},
     )
+
+
+class Recording(NamedTuple):
+    """Every step of a batch of episodes. Entries after an episode's end are meaningless."""
+
+    observations: np.ndarray
+    """(step + 1, episode, observation)"""
+    rewards: np.ndarray
+    """(step, episode)"""
+    costs: np.ndarray
+    """(step, episode, constraint); no constraints for a Gymnasium environment."""
+    lengths: np.ndarray
+    """Number of steps of each episode."""
+    metrics: dict[str, np.ndarray]
+    """Values at each episode's last step; empty for a Gymnasium environment."""
+    frames: list[np.ndarray]
+    """Image at the start and after each step; empty for a JAX environment."""
+
+
+def record_episodes(
+    env: Environment | gymnasium.Env,
+    policy: Callable[[Any], Any],
+    episodes: int = 1,
+    seed: int = 0,
+) -> Recording:
+    """Record whole episodes step by step from the host.
+
+    `policy` maps a batch of flat observations to actions in the environment's box. `env` is
+    a JAX environment, compiled once for all policies, or one Gymnasium environment with
+    `render_mode="rgb_array"`, of which one episode and its frames are recorded. The same
+    seed gives the same initial states whatever the policy.
+    """
+    frames: list[np.ndarray] = []
+    if isinstance(env, gymnasium.Env):
+        observation, advance = _start_gym(env, seed, frames)
+        episodes, metric_names = 1, ()
+    else:
+        observation, advance = _start_jax(env, episodes, seed)
+        metric_names = env.spec.metric_names
+    observations, rewards, costs = [np.asarray(observation)], [], []
+    lengths, done = np.zeros(episodes, int), np.zeros(episodes, bool)
+    last = {name: np.zeros(episodes) for name in metric_names}
+    while not done.all():
+        step = advance(len(rewards), policy(observation))
+        observation = step.observation
+        observations.append(np.asarray(observation))
+        rewards.append(np.asarray(step.reward))
+        costs.append(np.asarray(step.cost))
+        lengths += ~done
+        last = {k: np.where(done, v, step.metrics[k]) for k, v in last.items()}
+        done = done | np.asarray(step.done)
+    return Recording(
+        np.stack(observations),
+        np.stack(rewards),
+        np.stack(costs),
+        lengths,
+        last,
+        frames,
+    )
+
+
+def _start_jax(
+    env: Environment, episodes: int, seed: int
+) -> tuple[Array, Callable[[int, Any], Step]]:
+    """Return the first observations and a function that takes step number t."""
+    reset_key, run_key = jax.random.split(jax.random.key(seed))
+    state, observation = reset_batch(env, reset_key, episodes)
+
+    def advance(t: int, action: Any) -> Step:
+        nonlocal state
+        state, step = _step_jax(env, jax.random.fold_in(run_key, t), state, action)
+        return step
+
+    return observation, advance
+
+
+@partial(jax.jit, static_argnums=0)
+def _step_jax(env: Environment, key: Any, state: Any, action: Any) -> Any:
+    keys = jax.random.split(key, len(action))
+    return jax.vmap(env.step)(keys, state, action)
+
+
+def _start_gym(
+    env: gymnasium.Env, seed: int, frames: list[np.ndarray]
+) -> tuple[np.ndarray, Callable[[int, Any], Step]]:
+    """Do the same for a batch of one Gymnasium environment, and append its frames."""
+    flatten = partial(gymnasium.spaces.flatten, env.observation_space)
+    observation, _ = env.reset(seed=seed)
+    frames.append(_render(env))
+
+    def advance(t: int, action: Any) -> Step:
+        shaped = np.reshape(action[0], env.action_space.shape or ())
+        observation, reward, terminated, truncated, _ = env.step(shaped)
+        frames.append(_render(env))
+        arrays = map(np.array, ([reward], [[]], [terminated], [truncated]))
+        return Step(flatten(observation)[None], *arrays, {})
+
+    return flatten(observation)[None], advance
+
+
+def _render(env: gymnasium.Env) -> np.ndarray:
+    try:
+        frame = np.asarray(env.render())
+    except NotImplementedError as error:
+        raise _cannot_render(env.spec.id) from error
+    if frame.ndim != 3:
+        raise _cannot_render(env.spec.id)
+    return frame
+
+
+def _cannot_render(env_id: str) -> ValueError:
+    return ValueError(
+        f"{env_id} cannot be filmed: let it take render_mode='rgb_array', name that in "
+        "metadata['render_modes'], and return an image of (height, width, 3) from render()."
+    )
+
+
+def record_video(
+    agent: Any, path: str | Path, seed: int = 0, frames_per_second: int = 20
+) -> Path:
+    """Write one episode of an agent's mean action as a .gif or .mp4 file."""
+    path = check_video_path(path)
+    config = agent.config.env
+    # Training truncates episodes at this length; the environment might never end one.
+    limit = config.episode_length or agent.spec.episode_length
+    with gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit) as env:
+        recording = record_episodes(env, lambda flat: agent.predict(flat)[0], seed=seed)
+    _write_video(path, recording.frames, frames_per_second)
+    return path
+
+
+def check_video_path(path: str | Path) -> Path:
+    """Raise an error unless a video can be written here. Creates the directory."""
+    path = Path(path)
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(
+            f"a film is written as .gif or .mp4, got {path.name!r}. Name the file so."
+        )
+    _import_imageio()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
+    """Make a run's environment with `render_mode="rgb_array"`."""
+    try:
+        with warnings.catch_warnings():
+            # Gymnasium warns when the mode is not declared; `_render` checks that it works.
+            warnings.filterwarnings("ignore", message=r".*initialised with render_mode")
+            return gymnasium.make(
+                config.id,
+                render_mode="rgb_array",
+                disable_env_checker=True,
+                **dict(config.params),
+            )
+    except TypeError as error:
+        # The run made it with the same arguments except this one.
+        raise _cannot_render(config.id) from error
+    except gymnasium.error.Error as error:
+        raise ValueError(f"{config.id} cannot be filmed: {error}") from error
+
+
+def _import_imageio() -> Any:
+    try:
+        import imageio.v3 as imageio
+    except ImportError as error:
+        raise ImportError('films need imageio: pip install "orac-rl[video]"') from error
+    return imageio
+
+
+def _write_video(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
+    imageio = _import_imageio()
+    if path.suffix == ".gif":
+        duration = 1000 / frames_per_second
+        imageio.imwrite(path, np.stack(frames), duration=duration, loop=0)
+        return
+    with warnings.catch_warnings():
+        # JAX warns about forks because its threads are not copied; the encoder needs none.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+        imageio.imwrite(path, np.stack(frames), fps=frames_per_second, codec="libx264")
 
 
 def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:

@@ -15,8 +15,9 @@ import numpy as np
 
 from orac.envs.citylearn.env import CityLearn
 from orac.envs.maze.env import GuardedMaze, position_of
+from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.figures import COLOURS, INK, STYLE, import_matplotlib, make_figure
-from orac.reports.playing import NoCheckpoint, Recording, play, policy_of, world_of
+from orac.reports.playing import NoCheckpoint, policy_of, world_of
 from orac.reports.run_groups import Group, Results
 from orac.reports.run_reader import Run
 from orac.runs.directory import safe_name
@@ -55,7 +56,7 @@ def world_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
 
 def _played(run: Run, episodes: int) -> tuple[Any, Recording]:
     env = world_of(run)
-    return env, play(env, policy_of(run, env), episodes)
+    return env, record_episodes(env, policy_of(run, env), episodes)
 
 
 class _Missing:

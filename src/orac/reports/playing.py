@@ -1,21 +1,20 @@
-"""The policies of runs and rules, played once more: what pictures are drawn from.
+"""Build the policy of a run or of a baseline, for figures of its behaviour.
 
-A run's policy is the mean action of its newest checkpoint, of which the replay is not
-read; a rule makes its own. Works in JAX environments. Draws nothing.
+A run's policy is the mean action of its newest checkpoint, loaded without its replay.
+Only JAX environments are supported.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
 from orac import envs
 from orac.config.schema import Config
-from orac.envs.base import Environment, reset_batch
+from orac.envs.base import Environment
 from orac.evaluation import baselines as rules
 from orac.reports.run_reader import Run
 from orac.runs.checkpoint import Checkpoints
@@ -32,21 +31,6 @@ class NoCheckpoint(ValueError):
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} has no checkpoint to take a policy from.")
         self.path = path
-
-
-class Recording(NamedTuple):
-    """Episodes side by side, step by step; what follows an episode's end means nothing."""
-
-    observations: np.ndarray
-    """(step + 1, episode, observation)"""
-    rewards: np.ndarray
-    """(step, episode)"""
-    costs: np.ndarray
-    """(step, episode, constraint)"""
-    lengths: np.ndarray
-    """Steps of each episode."""
-    metrics: dict[str, np.ndarray]
-    """At each episode's last step."""
 
 
 def world_of(run: Run) -> Environment:
@@ -79,32 +63,3 @@ def _mean_action(agent: Any, key: Any, seen: Any, env: Environment, config: Any)
     return actor_policy(
         agent, key, seen, spec=env.spec, config=config, deterministic=True
     )
-
-
-@partial(jax.jit, static_argnums=0)
-def _advance(env: Environment, key: Any, state: Any, action: Any) -> Any:
-    keys = jax.random.split(key, len(action))
-    return jax.vmap(env.step)(keys, state, action)
-
-
-def play(env: Environment, policy: Play, episodes: int, seed: int = 0) -> Recording:
-    """Whole episodes; a seed stands for the same starts whatever the policy.
-
-    Step by step from the host: the environment is compiled once for all policies.
-    """
-    reset_key, run_key = jax.random.split(jax.random.key(seed))
-    state, observation = reset_batch(env, reset_key, episodes)
-    seen, rewards, costs = [np.asarray(observation)], [], []
-    lengths, done = np.zeros(episodes, int), np.zeros(episodes, bool)
-    last = {name: np.zeros(episodes) for name in env.spec.metric_names}
-    while not done.all():
-        key = jax.random.fold_in(run_key, len(rewards))
-        state, now = _advance(env, key, state, policy(observation))
-        observation = now.observation
-        seen.append(np.asarray(observation))
-        rewards.append(np.asarray(now.reward))
-        costs.append(np.asarray(now.cost))
-        lengths += ~done
-        last = {k: np.where(done, v, now.metrics[k]) for k, v in last.items()}
-        done = done | np.asarray(now.done)
-    return Recording(np.stack(seen), np.stack(rewards), np.stack(costs), lengths, last)
