@@ -14,13 +14,20 @@ from typing import Any
 import numpy as np
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" with the known name nearest to `name`, or "".
+
+    Upper and lower case count as equal: the classes are ORAC and WCSAC, the names orac...
+    """
+    lowered = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(str(name).lower(), lowered, 1, 0.4)
+    return f" Did you mean {lowered[near[0]]!r}?" if near else ""
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that nobody knows, with the nearest one that somebody does."""
     known = list(known)
-    # Case is no difference to a person: the classes are ORAC and WCSAC, the names orac...
-    lowered = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(str(name).lower(), lowered, 1, 0.4)
-    hint = f" Did you mean {lowered[near[0]]!r}?" if near else ""
+    hint = did_you_mean(name, known)
     return ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}.{hint}")
 
 
