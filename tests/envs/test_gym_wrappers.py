@@ -254,12 +254,15 @@ def test_single_and_vector_face_can_be_drawn():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: JaxEnv(GuardedMaze(), "human"), r"rendered as \[None, 'rgb_array'\]"),
+        (lambda: JaxEnv(GuardedMaze(), "human"), r"modes \[None, 'rgb_array'\]"),
         (
             lambda: JaxEnv(Counter(), "rgb_array"),
-            r"Counter can be rendered as \[None\]",
+            r"Counter has the render modes \[None\]",
         ),
-        (lambda: JaxVectorEnv(Counter(), 0), "num_envs must be at least 1, got 0"),
+        (
+            lambda: JaxVectorEnv(Counter(), 0),
+            "num_envs must be a whole number of at least 1",
+        ),
         (lambda: JaxEnv(Counter()).reset(options={"xy": 1}), "takes no reset options"),
         (lambda: started().step(np.zeros(3)), r"finite and of shape \(2,\), got \[0"),
         (lambda: started().step(np.array([0, np.nan])), "must be finite"),

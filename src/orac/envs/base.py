@@ -1,13 +1,10 @@
-"""What a pure JAX environment is, and how a batch of them is reset and stepped.
+"""Interface of JAX environments, and functions that reset and step a batch of them.
 
 An environment is a hashable object (a frozen dataclass) with a `spec` and two pure
-functions, `reset` and `step`, written for one environment; batches are made here.
-Cost is its own value with one entry per constraint, `terminated` and `truncated` are
-apart, and `Step.observation` is the true next observation, also at an episode's end:
-the observation of the next episode is returned beside it, never in its place.
-
-An environment that can draw a whole batch from one key is a `BatchedEnvironment`: random
-bits are most of the cost of a small world, and a key for each environment doubles them.
+functions, `reset` and `step`, written for a single environment. `reset_batch` and
+`step_batch` turn them into batches. The cost has one entry per constraint, `terminated`
+and `truncated` are separate, and `Step.observation` is always the true next observation:
+`step_batch` returns the first observation of a new episode separately.
 """
 
 from dataclasses import dataclass
@@ -21,31 +18,31 @@ from jaxtyping import Array, Bool, Float, Key
 from orac.envs.metrics import MetricSpec
 
 EnvState = Any
-"""A pytree of arrays; only the environment that made it looks inside."""
+"""A pytree of arrays that only its own environment reads."""
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What a learner, a logger and a certificate must know before the first step."""
+    """Sizes, bounds and names of an environment, known before its first step."""
 
     name: str
     observation_size: int
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     episode_length: int | None
-    """Most steps an episode can have; None when there is no time limit."""
+    """Maximum number of steps of an episode; None when there is no time limit."""
     cost_names: tuple[str, ...] = ("cost",)
     cost_bounds: tuple[float, ...] | None = None
-    """Most that one episode can cost, per constraint; None when nothing is known."""
+    """Maximum cost of one episode, per constraint; None when unknown."""
     metrics: tuple[MetricSpec, ...] = ()
     """Metrics that `Step.metrics` reports, in order."""
     observation_low: tuple[float, ...] | None = None
     observation_high: tuple[float, ...] | None = None
-    """Bounds of the observations; None when nothing is known."""
+    """Bounds of the observations; None when unknown."""
 
     @property
     def action_size(self) -> int:
-        """Numbers in an action."""
+        """Number of entries of an action."""
         return len(self.action_low)
 
     @property
@@ -60,12 +57,12 @@ class EnvSpec:
 
     @property
     def num_costs(self) -> int:
-        """Costs that a step has, one per constraint."""
+        """Number of costs of a step, one per constraint."""
         return len(self.cost_names)
 
 
 class Step(NamedTuple):
-    """What one step gives back. In a batch every field has a leading axis."""
+    """Result of one step. In a batch every field has a leading axis."""
 
     observation: Float[Array, "*batch observation"]
     reward: Float[Array, "*batch"]
@@ -76,35 +73,37 @@ class Step(NamedTuple):
 
     @property
     def done(self) -> Bool[Array | np.ndarray, "*batch"] | np.bool_:
-        """Whether the episode is over, for either reason."""
+        """Whether the episode ended, for either reason."""
         return self.terminated | self.truncated
 
 
 @runtime_checkable
 class Environment(Protocol):
-    """One environment; `action` is in the environment's own box."""
+    """A single environment; actions lie in the box of its spec."""
 
     @property
     def spec(self) -> EnvSpec:
-        """What must be known before the first step."""
+        """Sizes, bounds and names."""
         ...
 
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, Array]:
-        """Start an episode: its state and first observation."""
+        """Start an episode; return its state and first observation."""
         ...
 
     def step(
         self, key: Key[Array, ""], state: EnvState, action: Float[Array, " action"]
     ) -> tuple[EnvState, Step]:
-        """Take one step: the next state, and what it gave."""
+        """Take one step; return the next state and the result."""
         ...
 
 
 @runtime_checkable
 class BatchedEnvironment(Environment, Protocol):
-    """An environment that also resets and steps independent copies from one key.
+    """An environment that resets and steps independent copies from one key.
 
-    The distribution must be that of `reset` and `step`; the draws need not be.
+    Drawing random bits takes most of the time of a small environment, and one key per
+    copy doubles it. The distribution must equal that of `reset` and `step`, but the same
+    key may give other draws.
     """
 
     def reset_many(self, key: Key[Array, ""], num_envs: int) -> tuple[EnvState, Array]:
@@ -114,7 +113,7 @@ class BatchedEnvironment(Environment, Protocol):
     def step_many(
         self, key: Key[Array, ""], state: EnvState, action: Float[Array, "batch action"]
     ) -> tuple[EnvState, Step]:
-        """Take one step of each."""
+        """Take one step of every copy."""
         ...
 
 
@@ -133,11 +132,11 @@ def step_batch(
     state: EnvState,
     action: Float[Array, "batch action"],
 ) -> tuple[EnvState, Float[Array, "batch observation"], Step]:
-    """Step every environment and restart the ones that ended.
+    """Step every environment and restart the ones whose episode ended.
 
-    Returns the states and observations to act on next, and the steps as they were.
-    Resets are computed only when some episode ended: drawing a month of power outages
-    at each step would cost more than the step.
+    Returns the states and observations to act on next, and the results of the step.
+    Resets are computed only when an episode ended: drawing a month of power outages at
+    each step would take longer than the step itself.
     """
     num_envs = action.shape[0]
     step_key, reset_key = jax.random.split(key)
@@ -165,6 +164,6 @@ def step_batch(
 def to_box(
     spec: EnvSpec, action: Float[Array, "*batch action"]
 ) -> Float[Array, "*batch action"]:
-    """An action in [-1, 1], as agents have it, in the environment's own box."""
+    """Scale an action from [-1, 1], the range of agents, to the environment's box."""
     low, high = jnp.array(spec.action_low), jnp.array(spec.action_high)
     return low + (action + 1) / 2 * (high - low)

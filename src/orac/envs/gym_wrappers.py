@@ -1,12 +1,12 @@
-"""The Gymnasium face of any pure JAX environment: one of them, or a compiled batch.
+"""Gymnasium wrappers of JAX environments: a single one, or a compiled batch.
 
-`info["cost"]` is this step's cost: a float for one constraint, an array for several. The
-environment's metrics stand beside it; the hidden ones, and `episode_return`,
-`episode_cost` and `episode_length`, come at an episode's last step only.
+`info["cost"]` is the cost of this step: a float with one constraint, an array with
+several. The metrics of the environment are further keys of `info`. Hidden metrics,
+`episode_return`, `episode_cost` and `episode_length` are added at an episode's last step.
 
-An environment may have two more methods, both called outside of jit: `place(state,
-options) -> (state, observation)` for `reset(options=...)`, and `render(state) -> image`.
-Knows nothing of any one environment.
+An environment may have two more methods, which are called outside of `jit`:
+`place(state, options) -> (state, observation)` handles `reset(options=...)`, and
+`render(state) -> image` draws one environment.
 """
 
 import functools
@@ -17,31 +17,25 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Float, Key
 
-from orac.envs import make
+from orac.config.validation import check_count
 from orac.envs.base import Environment, EnvSpec, EnvState, Step, reset_batch, step_batch
-from orac.envs.gym_wrapper_checks import (
-    check_action,
-    check_render_mode,
-    place_with,
-    render_modes,
-    spaces_of,
-)
-from orac.envs.tally import Tally
+from orac.envs.registry import make
 
 
 class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One JAX environment as a `gymnasium.Env`."""
 
     def __init__(self, env: Environment, render_mode: str | None = None) -> None:
-        self.metadata = {"render_modes": render_modes(env), "render_fps": 8}
-        self.env, self.render_mode = env, check_render_mode(env, render_mode)
-        self.observation_space, self.action_space = spaces_of(env.spec)
-        _tell_facts(self, env.spec)
+        self.metadata = {"render_modes": _render_modes(env), "render_fps": 8}
+        self.env, self.render_mode = env, _checked_render_mode(env, render_mode)
+        self.observation_space, self.action_space = _make_spaces(env.spec)
+        _copy_metadata(self, env.spec)
         self._state: EnvState = None
         self._is_over = True
 
@@ -51,9 +45,9 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         self._key = _draw_key(self.np_random)
         state, observation = _reset_one(self.env, self._key)
-        self._state, observation = place_with(self.env, state, observation, options)
+        self._state, observation = _apply_options(self.env, state, observation, options)
         self._is_over = False
-        self._tally = Tally(self.env.spec, ())
+        self._totals = EpisodeTotals(self.env.spec, ())
         return np.array(observation), {}
 
     def step(
@@ -61,23 +55,24 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self._is_over:
             raise gymnasium.error.ResetNeeded(
-                "Call reset() first: no episode has begun, or the last one has ended."
+                "Call reset() first: no episode has started, or the last one has ended."
             )
-        action = check_action(action, self.action_space)
+        action = _checked_action(action, self.action_space)
         self._state, step = _step_one(
-            self.env, self._key, self._tally.length, self._state, action
+            self.env, self._key, self._totals.length, self._state, action
         )
-        step = _to_host(step)
+        step = _to_numpy(step)
         self._is_over = bool(step.done)
-        info = self._tally.add(step)
+        info = self._totals.add(step)
         if self._is_over:
-            info |= self._tally.last(step)
+            info |= self._totals.final_info(step)
         return (
             np.array(step.observation),
             float(step.reward),
             bool(step.terminated),
             bool(step.truncated),
-            {name: _plain(value) for name, value in info.items()},
+            # Python numbers instead of arrays without axes.
+            {key: x.item() if x.ndim == 0 else x for key, x in info.items()},
         )
 
     def render(self) -> np.ndarray | None:
@@ -85,36 +80,35 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """A batch of one JAX environment, stepped in one compiled call.
+    """A batch of copies of one JAX environment, stepped in one compiled call.
 
-    An ended episode restarts in the same step (Gymnasium's SAME_STEP): the observation is
-    the next episode's first one, the last one is `info["final_obs"]`. What
-    `info["final_info"]` says of the ended episodes follows Gymnasium, but `info["cost"]`
-    and the metrics hold this step's values for every environment, ended or not.
+    An episode that ends restarts in the same step (Gymnasium's SAME_STEP mode): the
+    returned observation is the first of the next episode, and `info["final_obs"]` holds
+    the last one. `info["final_info"]` describes the ended episodes as in Gymnasium, but
+    `info["cost"]` and the metrics hold the values of this step for every environment.
 
-    A list of seeds starts environment i as `JaxEnv` starts with the i-th seed; one seed
-    starts the whole batch from one draw, whose rows are no seeds' own. Noise after the
-    start is drawn for the batch at once.
+    With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
+    one seed, the whole batch starts from one draw, which equals no `JaxEnv`'s start. Noise
+    after the start is drawn for the whole batch at once.
     """
 
     def __init__(
         self, env: Environment, num_envs: int = 1, render_mode: str | None = None
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
+        check_count("num_envs", num_envs)
         self.env, self.num_envs = env, num_envs
         self.metadata = {
-            "render_modes": render_modes(env),
+            "render_modes": _render_modes(env),
             "render_fps": 8,
             "autoreset_mode": AutoresetMode.SAME_STEP,
         }
-        self.render_mode = check_render_mode(env, render_mode)
-        single = spaces_of(env.spec)
+        self.render_mode = _checked_render_mode(env, render_mode)
+        single = _make_spaces(env.spec)
         self.single_observation_space, self.single_action_space = single
         self.observation_space, self.action_space = (
             batch_space(space, num_envs) for space in single
         )
-        _tell_facts(self, env.spec)
+        _copy_metadata(self, env.spec)
         self._state: EnvState = None
 
     def reset(
@@ -129,9 +123,9 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self._key = _draw_key(self.np_random)
             state, observation = _reset_many(self.env, self._key, self.num_envs)
         else:
-            state, observation = self._reset_each(seed)
-        self._state, observation = place_with(self.env, state, observation, options)
-        self._tally = Tally(self.env.spec, (self.num_envs,))
+            state, observation = self._reset_with_seeds(seed)
+        self._state, observation = _apply_options(self.env, state, observation, options)
+        self._totals = EpisodeTotals(self.env.spec, (self.num_envs,))
         return np.array(observation), {}
 
     def step(
@@ -139,17 +133,17 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
             raise gymnasium.error.ResetNeeded("Call reset() before step().")
-        actions = check_action(actions, self.action_space)
+        actions = _checked_action(actions, self.action_space)
         self._state, observation, step = _step_many(
             self.env, self._key, self._num_steps, self._state, actions
         )
         self._num_steps += 1
-        observation, step = _to_host((observation, step))
-        everywhere = np.ones(self.num_envs, bool)
-        infos = _with_masks(self._tally.add(step), everywhere)
+        observation, step = _to_numpy((observation, step))
+        info = self._totals.add(step)
+        infos = _with_masks(info, np.ones(self.num_envs, bool))
         if step.done.any():
-            infos |= self._final(step, infos)
-            self._tally.restart(step.done)
+            infos |= self._final_infos(step, info)
+            self._totals.restart(step.done)
         return (
             np.array(observation),
             np.array(step.reward, np.float64),
@@ -158,77 +152,160 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             infos,
         )
 
-    def _reset_each(self, seeds: Sequence[int | None]) -> tuple[EnvState, Array]:
-        """Start every environment from its own seed; None draws one."""
+    def _reset_with_seeds(self, seeds: Sequence[int | None]) -> tuple[EnvState, Array]:
+        """Start every environment from its own seed; a seed of None is drawn."""
         if len(seeds) != self.num_envs:
             raise ValueError(
                 f"There are {self.num_envs} environments, got {len(seeds)} seeds. Give one "
-                "for each (None to draw it), or one number for all."
+                "seed per environment (None to draw it), or one number for all."
             )
         known = [
             int(self.np_random.integers(2**32)) if one is None else int(one)
             for one in seeds
         ]
         generators = [seeding.np_random(one)[0] for one in known]
-        # What is drawn after the start follows from all of the seeds together.
+        # Random numbers after the start depend on all of the seeds together.
         self._np_random = np.random.default_rng(known)
         self._key = _draw_key(self.np_random)
         return _reset_each(self.env, jnp.stack([_draw_key(one) for one in generators]))
 
-    def _final(self, step: Step, infos: dict[str, Any]) -> dict[str, Any]:
-        """The last observations and infos, in the form of Gymnasium's own vectors."""
+    def _final_infos(self, step: Step, info: dict[str, Any]) -> dict[str, Any]:
+        """Return `final_obs` and `final_info` in the form of Gymnasium's vectors."""
         ended = np.array(step.done)
         observations = np.full(self.num_envs, None, object)
         for row in np.flatnonzero(ended):
             observations[row] = np.array(step.observation[row])
-        last = {name: np.array(infos[name]) for name in infos if f"_{name}" in infos}
-        last |= self._tally.last(step)
-        final_info = _with_masks(last, ended)
+        last = {name: np.array(value) for name, value in info.items()}
+        final_info = _with_masks(last | self._totals.final_info(step), ended)
         return _with_masks({"final_obs": observations, "final_info": final_info}, ended)
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         if not self.render_mode:
             return None
-        states = _to_host(self._state)
-        rows = range(self.num_envs)
+        states = _to_numpy(self._state)
         return tuple(
             _render(self.env, jax.tree.map(lambda leaf, row=row: leaf[row], states))
-            for row in rows
+            for row in range(self.num_envs)
         )
 
 
 def make_single(
     env_id: str, render_mode: str | None = None, **parameters: Any
 ) -> JaxEnv:
-    """What `gymnasium.make` calls for an environment with a JAX form."""
+    """Make one environment; `gymnasium.make` calls this for the ids of JAX environments."""
     return JaxEnv(make(env_id, **parameters), render_mode)
 
 
 def make_vector(
     env_id: str, num_envs: int = 1, render_mode: str | None = None, **parameters: Any
 ) -> JaxVectorEnv:
-    """What `gymnasium.make_vec` calls for an environment with a JAX form."""
+    """Make a batch; `gymnasium.make_vec` calls this for the ids of JAX environments."""
     return JaxVectorEnv(make(env_id, **parameters), num_envs, render_mode)
 
 
-def _tell_facts(face: Any, spec: EnvSpec) -> None:
-    """What a loop may ask of an environment it did not make itself."""
-    face.episode_length, face.cost_names = spec.episode_length, spec.cost_names
-    face.cost_bound, face.metric_names = spec.cost_bounds, spec.metric_names
+class EpisodeTotals:
+    """Running return, cost and length of one episode or of a batch of episodes."""
+
+    def __init__(self, spec: EnvSpec, shape: tuple[int, ...]) -> None:
+        self._spec = spec
+        self.reward = np.zeros(shape)
+        self.cost = np.zeros((*shape, spec.num_costs))
+        self.length = np.zeros(shape, np.int32)
+
+    def add(self, step: Step) -> dict[str, np.ndarray]:
+        """Add a step; return its cost and the metrics that agents may see."""
+        self.reward = self.reward + step.reward
+        self.cost = self.cost + step.cost
+        self.length = self.length + np.int32(1)
+        visible = [metric.name for metric in self._spec.metrics if not metric.hidden]
+        metrics = {name: np.array(step.metrics[name]) for name in visible}
+        return {"cost": self._drop_single_axis(step.cost)} | metrics
+
+    def final_info(self, step: Step) -> dict[str, np.ndarray]:
+        """Return what `info` holds only at the last step of an episode."""
+        hidden = self._spec.hidden_metric_names
+        return {name: np.array(step.metrics[name]) for name in hidden} | {
+            "episode_return": np.array(self.reward),
+            "episode_cost": self._drop_single_axis(self.cost),
+            "episode_length": np.array(self.length),
+        }
+
+    def restart(self, ended: np.ndarray) -> None:
+        """Set the totals of the ended episodes to zero."""
+        self.reward = np.where(ended, 0.0, self.reward)
+        self.cost = np.where(ended[:, None], 0.0, self.cost)
+        self.length = np.where(ended, np.int32(0), self.length)
+
+    def _drop_single_axis(self, cost: Any) -> np.ndarray:
+        cost = np.array(cost, np.float64)
+        return cost[..., 0] if self._spec.num_costs == 1 else cost
+
+
+def _make_spaces(spec: EnvSpec) -> tuple[Box, Box]:
+    """Return the observation and the action space of one environment."""
+    unknown = np.full(spec.observation_size, np.inf, np.float32)
+    low = -unknown if spec.observation_low is None else spec.observation_low
+    high = unknown if spec.observation_high is None else spec.observation_high
+    observation = Box(np.array(low, np.float32), np.array(high, np.float32))
+    action_low = np.array(spec.action_low, np.float32)
+    return observation, Box(action_low, np.array(spec.action_high, np.float32))
+
+
+def _copy_metadata(wrapper: Any, spec: EnvSpec) -> None:
+    """Set the attributes that `gym_adapter.metadata` reads from an environment."""
+    wrapper.episode_length, wrapper.cost_names = spec.episode_length, spec.cost_names
+    wrapper.cost_bound, wrapper.metric_names = spec.cost_bounds, spec.metric_names
+
+
+def _render_modes(env: Environment) -> list[str]:
+    return ["rgb_array"] if hasattr(env, "render") else []
+
+
+def _checked_render_mode(env: Environment, render_mode: str | None) -> str | None:
+    modes = [None, *_render_modes(env)]
+    if render_mode not in modes:
+        raise ValueError(
+            f"{env.spec.name} has the render modes {modes}, got {render_mode!r}."
+        )
+    return render_mode
+
+
+def _checked_action(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
+    """Return the action in float32; the environment clips it to its bounds."""
+    action = np.asarray(action, np.float32)
+    if action.shape != space.shape or not np.isfinite(action).all():
+        raise ValueError(
+            f"An action must be finite and of shape {space.shape}, got "
+            f"{action.tolist() if action.size < 10 else action.shape}."
+        )
+    return action
+
+
+def _apply_options(
+    env: Environment,
+    state: EnvState,
+    observation: Array,
+    options: dict[str, Any] | None,
+) -> tuple[EnvState, Array]:
+    """Apply `reset(options=...)` with the environment's `place` method."""
+    if not options:
+        return state, observation
+    place = getattr(env, "place", None)
+    if place is None:
+        raise ValueError(
+            f"{env.spec.name} takes no reset options, got {sorted(options)}; it has no "
+            "`place` method."
+        )
+    return place(state, options)
 
 
 def _draw_key(generator: np.random.Generator) -> Key[Array, ""]:
     return jax.random.key(int(generator.integers(2**32)))
 
 
-def _to_host(tree: Any) -> Any:
+def _to_numpy(tree: Any) -> Any:
     # Twice as fast as jax.device_get on the few small arrays of one step.
     return jax.tree.map(np.asarray, tree)
-
-
-def _plain(value: np.ndarray) -> Any:
-    """A Python number where there is only one."""
-    return value.item() if value.ndim == 0 else value
 
 
 def _with_masks(infos: dict[str, Any], mask: np.ndarray) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def metrics_of(env_id: str) -> tuple[MetricSpec, ...]:
     The result is empty for environments that this package does not provide.
     """
     entry_point = JAX_ENVS.get(env_id)
-    if env_id in gymnasium.registry and entry_point is None:
-        entry_point = gymnasium.registry[env_id].entry_point
-        entry_point = entry_point if entry_point == safety.ENTRY_POINT else None
+    registered = gymnasium.registry.get(env_id)
+    if registered is not None and registered.entry_point == safety.ENTRY_POINT:
+        entry_point = safety.ENTRY_POINT
     return _import_class(entry_point).METRICS if entry_point else ()
 
 
