@@ -16,7 +16,7 @@ import numpy as np
 import orac
 from orac.config import presets
 from orac.evaluation.baselines import evaluate_rule, rule_config
-from orac.evaluation.rollout import risk_of_episodes
+from orac.evaluation.result import risk_of_episodes
 
 MAZE, LIMIT = "orac/GuardedMaze-v0", 5.0
 CONSTRAINTS = {

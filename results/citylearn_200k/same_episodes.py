@@ -21,7 +21,8 @@ import orac
 from orac.core.risk import cvar
 from orac.envs.citylearn.env import CityLearn
 from orac.envs.citylearn.rules import RULES
-from orac.evaluation.rollout import Episodes, risk_of_episodes, roll_out
+from orac.evaluation.result import Episodes, risk_of_episodes
+from orac.evaluation.rollout import roll_out
 from orac.training.runners import actor_policy
 
 AGENTS = ("orac", "wcsac", "sac-lag")

@@ -37,8 +37,7 @@ from orac.envs.gym_adapter.costs import CostFn
 from orac.envs.gym_adapter.import_cost_fn import import_cost_fn, name_of_cost_fn
 from orac.envs.gym_adapter.make import make_host
 from orac.evaluation.certificates import Certificate
-from orac.evaluation.result import Evaluation, certify
-from orac.evaluation.rollout import Episodes, summarise
+from orac.evaluation.result import Episodes, Evaluation, certify, summarise
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
@@ -252,7 +251,11 @@ class Agent:
         tails = checked_tails(tails)
         rolled = self.runner.evaluate(episodes, deterministic, seed)
         summary = summarise(
-            rolled, self.config.constraints, self.spec.cost_names, tails
+            rolled,
+            self.config.constraints,
+            self.spec.cost_names,
+            self.spec.metrics,
+            tails,
         )
         return Evaluation(summary, rolled)
 

@@ -12,7 +12,7 @@ from orac.config.schema import AgentConfig, Constraint, PivotConfig
 from orac.core import cost_models as valuation
 from orac.core import critics, networks, risk
 from orac.core.cost_models import Context
-from orac.evaluation import rollout as evaluation
+from orac.evaluation import result
 
 FORMS = ("scalar", "implicit", "dual")
 CONSTRAINTS = (Constraint("a", limit=4.0, tail=0.25), Constraint("b", limit=8.0))
@@ -147,8 +147,8 @@ def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypa
     value = valuation.risk_to_go(quantiles, weights, context, problem, config)
     assert (value == 7).all()
     monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven[0, 0])
-    assert evaluation.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
-    assert "the same function, `risk.risk_of`" in (evaluation.__doc__ or "")
+    assert result.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
+    assert "the same function, `risk.risk_of`" in (result.__doc__ or "")
 
 
 def test_implicit_risk_looks_into_each_constraints_own_tail():

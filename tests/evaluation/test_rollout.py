@@ -10,15 +10,9 @@ from orac.core import risk
 from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.controllers import long_path, short_path
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation import rollout as evaluation
-from orac.evaluation.rollout import (
-    Episodes,
-    risk_of_episodes,
-    roll_out,
-    roll_out_host,
-    summarise,
-    value_at_risk,
-)
+from orac.evaluation import rollout
+from orac.evaluation.result import Episodes, risk_of_episodes, summarise, value_at_risk
+from orac.evaluation.rollout import roll_out, roll_out_host
 
 CONSTRAINT = Constraint("cost", limit=5.0, tail=0.05)
 
@@ -35,7 +29,7 @@ def test_the_long_path_costs_four_in_every_episode():
     rolled = play(long_path)
     assert len(rolled) == 400 and (rolled.cost == 4).all()
     assert (rolled.metrics["path"] == 1).all()
-    summary = summarise(rolled, [CONSTRAINT], ["cost"])
+    summary = summarise(rolled, [CONSTRAINT], ["cost"], GuardedMaze.METRICS)
     assert summary["cost/cvar_0.05"] == summary["cost/mean"] == 4
     assert summary["cost/violation_rate"] == 0 and summary["cost/limit"] == 5
 
@@ -43,7 +37,9 @@ def test_the_long_path_costs_four_in_every_episode():
 def test_the_short_path_is_cheap_on_average_and_dear_in_the_tail():
     rolled = play(short_path, episodes=4000)
     assert set(np.unique(rolled.cost)) == {2.0, 20.0}
-    summary = summarise(rolled, [CONSTRAINT], ["cost"], tails=(1.0,))
+    summary = summarise(
+        rolled, [CONSTRAINT], ["cost"], GuardedMaze.METRICS, tails=(1.0,)
+    )
     # Four standard errors of 18 * sqrt(0.15 * 0.85 / 4000).
     assert summary["cost/mean"] == pytest.approx(4.7, abs=0.41)
     assert summary["cost/cvar_0.05"] == 20
@@ -79,7 +75,7 @@ def test_the_same_key_plays_the_same_episodes():
 
 
 def test_more_episodes_than_fit_side_by_side_are_played_in_batches(monkeypatch):
-    monkeypatch.setattr(evaluation, "SIDE_BY_SIDE", 64)
+    monkeypatch.setattr(rollout, "MAX_BATCH", 64)
     rolled = play(short_path, episodes=149)
     assert len(rolled) == 149 and rolled.cost.shape == (149, 1)
     assert all(len(values) == 149 for values in rolled.metrics.values())

@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 
 from helpers.synthetic_runs import make_config, write_run
 from orac.core.risk import cvar
-from orac.evaluation.rollout import risk_of_episodes
+from orac.evaluation.result import risk_of_episodes
 from orac.reports import figures as plots
 from orac.reports import run_groups as results
 from orac.reports.seed_statistics import average, evaluation_curve, pooled_costs

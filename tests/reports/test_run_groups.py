@@ -8,7 +8,7 @@ import pytest
 from helpers.synthetic_runs import make_config, write_run
 from orac.core.risk import cvar
 from orac.evaluation.intervals import mean_interval
-from orac.evaluation.rollout import risk_of_episodes
+from orac.evaluation.result import risk_of_episodes
 from orac.reports import metrics as measures
 from orac.reports import run_groups as results
 from orac.reports import run_reader as reading

@@ -17,7 +17,8 @@ from orac.config import serialization as config_text
 from orac.config.schema import Config
 from orac.config.validation import check_choice, unknown_name
 from orac.envs.base import EnvSpec
-from orac.evaluation.rollout import Episodes, roll_out, summarise
+from orac.evaluation.result import Episodes, summarise
+from orac.evaluation.rollout import roll_out
 
 RULES: dict[str, dict[str, str]] = {
     "orac/GuardedMaze-v0": {
@@ -66,5 +67,7 @@ def evaluate_rule(
     rule = make_rule(config.env.id, config.algo, env)
     key = jax.random.key(config.seed)
     rolled = roll_out(key, None, env, lambda _, __, observed: rule(observed), episodes)
-    summary = summarise(rolled, config.constraints, env.spec.cost_names, tails)
+    summary = summarise(
+        rolled, config.constraints, env.spec.cost_names, env.spec.metrics, tails
+    )
     return summary, rolled, env.spec

@@ -1,17 +1,58 @@
-"""What evaluated episodes say: their numbers by name, and what they prove of each constraint."""
+"""Results of an evaluation: every episode, the summary of them, and certificates.
 
+The risk of episode costs and the risk of a critic are the same function, `risk.risk_of`:
+sorted episode costs are quantiles, which are weighted as the risk measure says.
+"""
+
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from orac.config.schema import Constraint
+from orac.core import risk
 from orac.envs.base import EnvSpec
+from orac.envs.metrics import MetricSpec
 from orac.evaluation.certificates import Certificate, certify_cvar
-from orac.evaluation.rollout import Episodes, risk_of_episodes
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Totals of whole episodes, one entry per episode. Costs are undiscounted sums."""
+
+    reward: np.ndarray
+    cost: np.ndarray
+    """(episode, constraint)"""
+    length: np.ndarray
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)
+    """Values at each episode's last step, by the metric's name."""
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def rows(self, cost_names: Sequence[str]) -> list[dict[str, float]]:
+        """Return one dict of numbers per episode, as in `evaluations.csv`."""
+        return [
+            {
+                "episode": i,
+                "reward": float(self.reward[i]),
+                **{
+                    cost_column(name): float(self.cost[i, m])
+                    for m, name in enumerate(cost_names)
+                },
+                "length": int(self.length[i]),
+                **{name: float(values[i]) for name, values in self.metrics.items()},
+            }
+            for i in range(len(self))
+        ]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An evaluation's numbers by name (`evaluation["cost/cvar_0.05"]`), and its episodes."""
+    """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""
 
     summary: dict[str, float]
     episodes: Episodes
@@ -24,13 +65,78 @@ class Evaluation:
         return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
 
 
+def cost_column(name: str) -> str:
+    """Return the column of a constraint's cost: `cost` stays, others are `cost/<name>`."""
+    return name if name == "cost" else f"cost/{name}"
+
+
+def summarise(
+    episodes: Episodes,
+    constraints: Sequence[Constraint],
+    cost_names: Sequence[str],
+    metrics: Sequence[MetricSpec] = (),
+    tails: Sequence[float] = (),
+) -> dict[str, float]:
+    """Summarise episodes: means, and the tail of every cost.
+
+    CVaR and value at risk are computed at each of `tails` and at the tail of the cost's
+    constraint. `metrics` are the environment's declarations: a metric with labels is
+    summarised by the fraction of episodes with each label, any other by its mean.
+    """
+    summary: dict[str, float] = {
+        "episodes": len(episodes),
+        "reward/mean": float(episodes.reward.mean()),
+        "length/mean": float(episodes.length.mean()),
+    }
+    constraint_of = {constraint.name: constraint for constraint in constraints}
+    for m, name in enumerate(cost_names):
+        costs, prefix = episodes.cost[:, m], cost_column(name)
+        constraint = constraint_of.get(name)
+        summary[f"{prefix}/mean"] = float(costs.mean())
+        summary[f"{prefix}/worst"] = float(costs.max())
+        for tail in sorted({*tails, *([constraint.tail] if constraint else [])}):
+            cvar = risk_of_episodes(costs, risk.cvar(tail))
+            summary[f"{prefix}/cvar_{tail:g}"] = cvar
+            summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)
+        if constraint:
+            summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
+            summary[f"{prefix}/limit"] = constraint.limit
+            summary[f"{prefix}/violation_rate"] = float(
+                # Written so that a cost which is not a number counts as a violation.
+                (~(costs <= constraint.limit)).mean()
+            )
+    labels_of = {metric.name: metric.labels for metric in metrics}
+    for name, values in episodes.metrics.items():
+        labels = labels_of.get(name, ())
+        if labels and np.isin(values, [label.code for label in labels]).all():
+            for label in labels:
+                fraction = float((values == label.code).mean())
+                summary[f"env/{name}_{label.name}"] = fraction
+            continue
+        known = values[~np.isnan(values)]
+        summary[f"env/{name}"] = float(known.mean()) if len(known) else math.nan
+    return summary
+
+
+def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:
+    """Return the risk of a column of episode costs, in double precision."""
+    with jax.enable_x64(True):
+        return float(risk.sample_risk(jnp.asarray(costs, jnp.float64), measure))
+
+
+def value_at_risk(costs: np.ndarray, tail: float) -> float:
+    """Return the smallest cost that at least 1 - tail of the episodes do not exceed."""
+    rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
+    return float(np.sort(costs)[max(rank - 1, 0)])
+
+
 def certify(
     episodes: Episodes,
     constraints: Sequence[Constraint],
     spec: EnvSpec,
     confidence: float = 0.95,
 ) -> list[Certificate]:
-    """A certificate for each constraint, on the cost of its name."""
+    """Return one certificate per constraint, from the cost that the constraint names."""
     certificates = []
     for constraint in constraints:
         m = spec.cost_names.index(constraint.name)

@@ -7,10 +7,8 @@ and `record_video` writes such frames to a file. A policy is any function of a b
 observations.
 """
 
-import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,56 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac.config.schema import Constraint, EnvConfig
-from orac.core import risk
+from orac.config.schema import EnvConfig
 from orac.envs.base import Environment, Step, reset_batch
 from orac.envs.gym_adapter.make import HostEnv
+from orac.evaluation.result import Episodes
 
-KINDS = {"path": {"long": 1, "guarded": -1, "none": 0}}
-"""Metrics that name a kind of episode: the shares of the kinds are summarised."""
-
-SIDE_BY_SIDE = 10_000
-"""Most episodes that are played at once: each holds a world in memory."""
-MOST_EPISODES = 10_000_000
-"""Every episode's row is kept; more of them would not fit, or not end."""
+MAX_BATCH = 10_000
+"""Largest number of episodes played at once; each needs memory for an environment."""
+MAX_EPISODES = 10_000_000
+"""Largest number of episodes in one evaluation, because every episode is stored."""
 
 Policy = Callable[[Any, Array, Array], Array]
-"""(parameters, key, observations) to actions in the environment's own box."""
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """One entry per episode, in order. Costs are undiscounted sums."""
-
-    reward: np.ndarray
-    cost: np.ndarray
-    """(episode, constraint)"""
-    length: np.ndarray
-    metrics: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.reward)
-
-    def rows(self, cost_names: Sequence[str]) -> list[dict[str, float]]:
-        """One plain row per episode, as `evaluations.csv` has them."""
-        return [
-            {
-                "episode": i,
-                "reward": float(self.reward[i]),
-                **{
-                    cost_column(name): float(self.cost[i, m])
-                    for m, name in enumerate(cost_names)
-                },
-                "length": int(self.length[i]),
-                **{name: float(values[i]) for name, values in self.metrics.items()},
-            }
-            for i in range(len(self))
-        ]
-
-
-def cost_column(name: str) -> str:
-    """Column of a constraint's cost: `cost` itself, others as `cost/name`."""
-    return name if name == "cost" else f"cost/{name}"
+"""Function of (parameters, key, observations) that returns actions in the action box."""
 
 
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
@@ -87,7 +47,7 @@ def _roll_out(
         {name: jnp.zeros(episodes) for name in spec.metric_names},
     )
 
-    def going(carry: Any) -> Array:
+    def keep_going(carry: Any) -> Array:
         t, *_, done = carry
         limit = spec.episode_length or 1_000_000
         return (t < limit) & ~done.all()
@@ -111,19 +71,19 @@ def _roll_out(
         return t + 1, state, now.observation, totals, done | now.done
 
     start = (jnp.int32(0), state, observation, totals, jnp.zeros(episodes, bool))
-    return jax.lax.while_loop(going, step, start)[3]
+    return jax.lax.while_loop(keep_going, step, start)[3]
 
 
 def roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
 ) -> Episodes:
-    """Whole episodes of a policy, side by side on device, one environment each."""
+    """Play whole episodes in a JAX environment, in parallel on device."""
     check_episodes(episodes)
-    batches = -(-episodes // SIDE_BY_SIDE)
+    batches = -(-episodes // MAX_BATCH)
     keys = (
         [jax.random.fold_in(key, i) for i in range(batches)] if batches > 1 else [key]
     )
-    # Batches of one size are one program; the few episodes too many are cut.
+    # Batches of equal size share one compiled program; surplus episodes are dropped.
     size = -(-episodes // batches)
     parts = [
         jax.tree.map(np.asarray, _roll_out(one, params, env, policy, size))
@@ -141,10 +101,10 @@ def roll_out(
 
 
 def check_episodes(episodes: int) -> None:
-    """Refuse a number of episodes that cannot be played and kept."""
-    if not 1 <= episodes <= MOST_EPISODES:
+    """Raise a `ValueError` unless this number of episodes can be played and stored."""
+    if not 1 <= episodes <= MAX_EPISODES:
         raise ValueError(
-            f"episodes must be at least 1 and at most {MOST_EPISODES:,}, got {episodes:,}."
+            f"episodes must be at least 1 and at most {MAX_EPISODES:,}, got {episodes:,}."
         )
 
 
@@ -154,35 +114,35 @@ def roll_out_host(
     env: HostEnv,
     episodes: int,
 ) -> Episodes:
-    """Whole episodes in environments on the host, the same number from each.
+    """Play whole episodes in a vector of Gymnasium environments on the host.
 
-    An environment that ends its episodes sooner does not get to contribute more of them:
-    taking the first to finish would favour short episodes.
+    Every environment contributes the same number of episodes, up to one. Taking the first
+    episodes that finish would favour short ones.
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
-    wanted = np.full(num_envs, episodes // num_envs)
-    wanted[: episodes % num_envs] += 1
-    found: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
+    quota = np.full(num_envs, episodes // num_envs)
+    quota[: episodes % num_envs] += 1
+    finished: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
     observation = env.reset(seed=seed)
     reward, length = np.zeros(num_envs), np.zeros(num_envs, int)
     cost = np.zeros((num_envs, spec.num_costs))
-    round_number = 0
-    while any(len(rows) < count for rows, count in zip(found, wanted, strict=True)):
-        action = policy(jax.random.fold_in(key, round_number), observation)
+    step_number = 0
+    while any(len(rows) < count for rows, count in zip(finished, quota, strict=True)):
+        action = policy(jax.random.fold_in(key, step_number), observation)
         step = env.step(np.asarray(action))
-        round_number += 1
+        step_number += 1
         observation = step.observation
         reward += np.where(step.valid, step.reward, 0)
         cost += np.where(step.valid[:, None], step.cost, 0)
         length += step.valid
         for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
             metrics = {name: float(values[i]) for name, values in step.metrics.items()}
-            if len(found[i]) < wanted[i]:
-                found[i].append((reward[i], cost[i].copy(), length[i], metrics))
+            if len(finished[i]) < quota[i]:
+                finished[i].append((reward[i], cost[i].copy(), length[i], metrics))
             reward[i], cost[i], length[i] = 0, 0, 0
-    rows = [row for per_env in found for row in per_env]
+    rows = [row for per_env in finished for row in per_env]
     return Episodes(
         np.array([row[0] for row in rows]),
         np.array([row[1] for row in rows]).reshape(len(rows), spec.num_costs),
@@ -369,59 +329,3 @@ def _write_video(path: Path, frames: list[np.ndarray], frames_per_second: int) -
         # JAX warns about forks because its threads are not copied; the encoder needs none.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         imageio.imwrite(path, np.stack(frames), fps=frames_per_second, codec="libx264")
-
-
-def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:
-    """The critics' own risk function on a column of episode costs, in double precision."""
-    with jax.enable_x64(True):
-        return float(risk.sample_risk(jnp.asarray(costs, jnp.float64), measure))
-
-
-def summarise(
-    episodes: Episodes,
-    constraints: Sequence[Constraint],
-    cost_names: Sequence[str],
-    tails: Sequence[float] = (),
-) -> dict[str, float]:
-    """The numbers that decide about a policy, by name."""
-    summary: dict[str, float] = {
-        "episodes": len(episodes),
-        "reward/mean": float(episodes.reward.mean()),
-        "length/mean": float(episodes.length.mean()),
-    }
-    limits = {constraint.name: constraint for constraint in constraints}
-    for m, name in enumerate(cost_names):
-        costs, prefix = episodes.cost[:, m], cost_column(name)
-        constraint = limits.get(name)
-        summary[f"{prefix}/mean"] = float(costs.mean())
-        summary[f"{prefix}/worst"] = float(costs.max())
-        wanted: set[float] = {*tails}
-        if constraint:
-            wanted.add(constraint.tail)
-        for tail in sorted(wanted):
-            summary[f"{prefix}/cvar_{tail:g}"] = risk_of_episodes(
-                costs, risk.cvar(tail)
-            )
-            summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)
-        if constraint:
-            summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
-            summary[f"{prefix}/limit"] = constraint.limit
-            summary[f"{prefix}/violation_rate"] = float(
-                # Written so that a cost which is not a number counts as a violation.
-                (~(costs <= constraint.limit)).mean()
-            )
-    for name, values in episodes.metrics.items():
-        kinds = KINDS.get(name, {})
-        if kinds and np.isin(values, [*kinds.values()]).all():
-            for word, kind in kinds.items():
-                summary[f"env/{name}_{word}"] = float((values == kind).mean())
-            continue
-        known = values[~np.isnan(values)]
-        summary[f"env/{name}"] = float(known.mean()) if len(known) else math.nan
-    return summary
-
-
-def value_at_risk(costs: np.ndarray, tail: float) -> float:
-    """Smallest cost that at least 1 - tail of the episodes do not exceed."""
-    rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
-    return float(np.sort(costs)[max(rank - 1, 0)])

@@ -18,7 +18,7 @@ import yaml
 
 from orac.config import serialization as config_text
 from orac.core.risk import cvar
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.experiments.convergence import long_path_curve
 from orac.experiments.study import Found, Study
 from orac.reports.html.tables import Table, to_csv, to_latex, to_markdown

@@ -13,7 +13,7 @@ import numpy as np
 from orac.config import presets
 from orac.config import serialization as config_text
 from orac.evaluation.intervals import Interval, mean_interval, share_interval
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.experiments import paper
 from orac.experiments.comparison import budget_note
 from orac.experiments.convergence import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.core.risk import cvar
-from orac.evaluation.rollout import cost_column, risk_of_episodes, value_at_risk
+from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
 from orac.reports.metrics import common_tails
 from orac.reports.run_groups import Group, Results
 from orac.reports.run_reader import Run

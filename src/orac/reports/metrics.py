@@ -13,7 +13,7 @@ import numpy as np
 
 from orac import envs
 from orac.config.schema import EnvConfig
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.reports.run_groups import Group
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from orac.evaluation.aggregates import probability_of_improvement
 from orac.evaluation.intervals import ALL_EQUAL, Interval, difference_interval
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.reports.metrics import Measure, common_tails, measures, own_measures
 from orac.reports.run_groups import Group
 from orac.reports.seed_statistics import key_interval, seed_values

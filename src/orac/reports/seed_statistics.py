@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 
 from orac.core.risk import RiskMeasure, cvar
+from orac.envs.registry import metrics_of
 from orac.evaluation.intervals import Interval, mean_band, mean_interval
-from orac.evaluation.rollout import Episodes, cost_column, risk_of_episodes, summarise
+from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
 from orac.reports.metrics import bounds_of, common_tails
 from orac.reports.run_groups import Group
 from orac.reports.run_reader import Run, cost_names, is_cost
@@ -81,7 +82,8 @@ def _summary(run: Run, tails: Sequence[float]) -> dict[str, float]:
     if not run.has_finite_end:
         return {}
     constraints, names = run.config.constraints, cost_names(run)
-    return summarise(last_evaluation(run), constraints, names, tails)
+    metrics = metrics_of(run.config.env.id)
+    return summarise(last_evaluation(run), constraints, names, metrics, tails)
 
 
 def interval(

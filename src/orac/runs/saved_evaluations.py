@@ -12,7 +12,7 @@ from typing import Any
 
 from orac.config import serialization as config_text
 from orac.config.schema import Config
-from orac.evaluation.rollout import Episodes
+from orac.evaluation.result import Episodes
 from orac.runs.atomic_io import write_text
 from orac.runs.directory import RunDirectory, read_meta, run_path
 

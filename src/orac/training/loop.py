@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orac.core import agent as agents
-from orac.evaluation.rollout import cost_column, summarise
+from orac.evaluation.result import cost_column, summarise
 from orac.runs.progress import Progress
 from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger
@@ -152,7 +152,10 @@ def evaluate(
     episodes = runner.evaluate(settings.episodes, settings.deterministic)
     names = runner.spec.cost_names
     rows = [{"env_steps": step, **row} for row in episodes.rows(names)]
-    return rows, summarise(episodes, runner.config.constraints, names)
+    spec = runner.spec
+    return rows, summarise(
+        episodes, runner.config.constraints, names, spec.metrics
+    )
 
 
 def tally(

@@ -17,7 +17,7 @@ from orac.core import agent as agents
 from orac.envs.base import Environment, EnvSpec, to_box
 from orac.envs.gym_adapter.make import HostEnv
 from orac.evaluation import rollout as evaluation
-from orac.evaluation.rollout import Episodes
+from orac.evaluation.result import Episodes
 from orac.training import device_loop as device
 from orac.training import host_loop as host
 from orac.training.state import RoundReport, TrainState, problem_for

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.reports.figures import COLOURS
 from orac.reports.html.distributions import distribution_chart
 from orac.reports.html.drawing import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from orac.evaluation.aggregates import interquartile_mean
 from orac.evaluation.intervals import Interval
-from orac.evaluation.rollout import cost_column
+from orac.evaluation.result import cost_column
 from orac.reports.html.origins import config_table, machine_table
 from orac.reports.html.tables import Table, cell, number
 from orac.reports.metrics import (

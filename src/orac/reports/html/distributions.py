@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orac.core.risk import cvar
-from orac.evaluation.rollout import cost_column, risk_of_episodes, value_at_risk
+from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
 from orac.reports.figures import COLOURS, INK
 from orac.reports.html.drawing import (
     AXIS,
