@@ -44,10 +44,10 @@ from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
 from orac.training import saving
-from orac.training.loop import Callback, Counters, run_loop
+from orac.training.loop import Callback, Counters, Runner, run_loop
 from orac.training.run_logger import Logger, NullLogger, RunLogger
-from orac.training.runners import DeviceRunner, HostRunner, Runner
-from orac.training.state import problem_for
+from orac.training.device_loop import DeviceRunner
+from orac.training.host_loop import HostRunner
 
 LAMBDA = (lambda: None).__name__
 """Python's name for every factory that was written as a lambda."""
@@ -103,7 +103,7 @@ class Agent:
     @property
     def problem(self) -> Problem:
         """Sizes, constraints, and their limits in the units of the critics."""
-        return problem_for(self.spec, self.config)
+        return self.runner.learner.problem
 
     @property
     def num_timesteps(self) -> int:
@@ -227,12 +227,12 @@ class Agent:
         batch = jnp.asarray(rows.reshape(-1, size))
         agent = self.runner.state.agent
         if deterministic:
-            action = mean_action(agent, batch, self.config.agent)
+            action = mean_action(agent, batch, self.runner.learner)
         else:
             seed = np.random.randint(2**31) if seed is None else seed
             check_seed("seed", seed)
             key = jax.random.key(seed)
-            action = sampled_action(key, agent, batch, self.config.agent)
+            action = sampled_action(key, agent, batch, self.runner.learner)
         action = np.asarray(to_box(self.spec, action))
         return (action[0] if rows.ndim == 1 else action), state
 
@@ -267,11 +267,11 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
-        saving.save(path, self.config, self.spec, self.runner.state.agent)
+        saving.save_agent(path, self.config, self.spec, self.runner.state.agent)
 
     def export(self, path: str | Path) -> None:
         """Write the policy for deployment; `orac.policy.load` runs it with only NumPy."""
-        saving.export(path, self.config, self.spec, self.runner.state.agent)
+        saving.export_policy(path, self.config, self.spec, self.runner.state.agent)
 
     def close(self) -> None:
         """Close the environment."""
@@ -373,9 +373,9 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         rounds, state = loaded.state.rounds, loaded.state.agent
         agent.runner.state = agent.runner.state._replace(rounds=rounds)
     else:
-        config, state = saving.load(path)
+        config, state = saving.load_agent(path)
         agent = Agent(choose_env(config, env), config, **options)
-        saving.check_fit(state, agent.runner.state.agent, path)
+        saving.check_shapes(state, agent.runner.state.agent, path)
     agent.runner.state = agent.runner.state._replace(agent=state)
     return agent
 

@@ -1,4 +1,4 @@
-"""One learner, six agents: state, `init`, `act`, `update`.
+"""One learner, six agents: state, `init`, `act` and `update`.
 
 | agent           | `risk_form` | `behaviour`  |
 |-----------------|-------------|--------------|
@@ -9,64 +9,87 @@
 | ORAC-IQN        | implicit    | optimistic   |
 | ORAC-Lin        | dual        | optimistic   |
 
-All solve the Lagrangian of the constrained problem (1): the multiplier rises while the
-risk of cost is above its limit, and the actor pays it. Pure functions of what they are
-given, `(key, state, ...) -> (state, metrics)`; nothing here knows of environments,
-files or time. The parts of an update are in `learning.py`; how values are read off
-critics, in `valuation.py`.
+All agents solve the Lagrangian of the constrained problem (1): the multiplier rises while
+the risk of cost is above its limit, and the actor pays the multiplier times the risk. The
+functions are pure, `(key, state, ...) -> (state, metrics)`, and know nothing of
+environments, files or time. How risk is read off the cost critics is the business of
+`learner.costs`, a `CostModel`.
 """
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from orac.config.schema import AgentConfig
-from orac.core import cost_models as valuation
-from orac.core import exploration, learning, networks, pivots
-from orac.core import lagrange as multipliers
-from orac.core import normalization as observations
-from orac.core.agent_state import AgentState
-from orac.core.cost_models import Context, Problem
-from orac.core.optimizers import learned, make_optimizers
+from orac.core import critics, exploration, lagrange, networks, normalization
+from orac.core.cost_models import Context, CostModel, Problem, mean_pivot, sample_pivot
+from orac.core.lagrange import Multiplier
+from orac.core.normalization import ObservationStats
+from orac.core.optimizers import Optimizers, ParamState, apply_gradients, init_params
 from orac.core.types import Metrics, Transition
 
 
-def init(key: Key[Array, ""], problem: Problem, config: AgentConfig) -> AgentState:
-    """Fresh networks; targets start as copies of the critics they follow."""
+class AgentState(NamedTuple):
+    """Everything that changes while an agent learns. Checkpoints hold it."""
+
+    actor: ParamState
+    reward_critics: ParamState
+    cost_critics: ParamState
+    target_reward_critics: Any
+    target_cost_critics: Any
+    log_temperature: ParamState
+    multiplier: Multiplier
+    pivot: ParamState
+    observation_stats: ObservationStats
+    gradient_steps: Int[Array, ""]
+
+
+class Learner(NamedTuple):
+    """Everything about an agent that stays fixed while it learns."""
+
+    problem: Problem
+    config: AgentConfig
+    costs: CostModel
+    optimizers: Optimizers
+
+
+class PreparedBatch(NamedTuple):
+    """A batch with scaled rewards, its contexts, and the networks' inputs."""
+
+    transition: Transition
+    context: Context
+    inputs: Float[Array, "batch input"]
+    next_inputs: Float[Array, "batch input"]
+
+
+def init(key: Key[Array, ""], learner: Learner) -> AgentState:
+    """Return an agent with new networks; target critics start as copies."""
+    problem, config, optimizers = learner.problem, learner.config, learner.optimizers
     actor_key, reward_key, cost_key = jax.random.split(key, 3)
-    optimizers = make_optimizers(config)
-    count = problem.num_constraints
+    inputs = learner.costs.input_size
     actor = networks.init_actor(
-        actor_key,
-        valuation.input_size(problem, config),
-        problem.action_size,
-        config.hidden_sizes,
-        config.layer_norm,
+        actor_key, inputs, problem.action_size, config.hidden_sizes, config.layer_norm
     )
-    reward = valuation.init_reward_critics(reward_key, problem, config)
-    cost = valuation.init_cost_critics(cost_key, problem, config)
+    sizes = (inputs + problem.action_size, *config.hidden_sizes, 1)
+    reward_keys = jax.random.split(reward_key, 2)
+    reward = tuple(networks.init_mlp(k, sizes, config.layer_norm) for k in reward_keys)
+    cost = learner.costs.init(cost_key)
+    temperature = jnp.log(jnp.float32(config.initial_temperature))
+    count = problem.num_constraints
     return AgentState(
-        actor=learned(actor, optimizers.actor),
-        reward_critics=learned(reward, optimizers.reward_critics),
-        cost_critics=learned(cost, optimizers.cost_critics),
+        actor=init_params(actor, optimizers.actor),
+        reward_critics=init_params(reward, optimizers.reward_critics),
+        cost_critics=init_params(cost, optimizers.cost_critics),
         target_reward_critics=jax.tree.map(jnp.copy, reward),
         target_cost_critics=jax.tree.map(jnp.copy, cost),
-        log_temperature=learned(
-            jnp.log(jnp.float32(config.initial_temperature)), optimizers.temperature
-        ),
-        multiplier=multipliers.init(count, config),
-        pivot=learned(jnp.zeros(count), optimizers.pivot),
-        observation_stats=observations.init(problem.observation_size),
+        log_temperature=init_params(temperature, optimizers.temperature),
+        multiplier=lagrange.init(count, config, optimizers.multiplier),
+        pivot=init_params(jnp.zeros(count), optimizers.pivot),
+        observation_stats=normalization.init(problem.observation_size),
         gradient_steps=jnp.int32(0),
     )
-
-
-def observe(
-    state: AgentState, observation: Float[Array, "batch observation"]
-) -> AgentState:
-    """Take observations into the running statistics."""
-    stats = observations.observe(state.observation_stats, observation)
-    return state._replace(observation_stats=stats)
 
 
 def act(
@@ -75,17 +98,16 @@ def act(
     observation: Float[Array, "batch observation"],
     context: Context,
     shift_radius: Float[Array, ""] | float,
-    problem: Problem,
-    config: AgentConfig,
+    learner: Learner,
 ) -> tuple[Float[Array, "batch action"], Metrics]:
-    """Sample the behaviour policy. `shift_radius` is traced: 0 is the plain actor.
+    """Sample the behaviour policy. `shift_radius` is traced; 0 gives the plain actor.
 
-    At 0 the shift is not computed at all, in a branch of its own. Adding a shift of zero
-    would be the actor too, but XLA fuses that program otherwise, and the last bits of an
-    action would depend on whether its agent could have shifted it.
+    At 0 the shift is not computed at all, in a separate branch. Adding a shift of zero
+    would give the actor too, but XLA would fuse that program differently, and the last
+    bits of an action would depend on whether its agent could have shifted it.
     """
-    observation = observations.scale(state.observation_stats, observation, config)
-    inputs = valuation.condition(observation, context, config)
+    scaled = normalization.scale(state.observation_stats, observation, learner.config)
+    inputs = learner.costs.network_inputs(scaled, context)
 
     def plain() -> Array:
         mean, std = networks.apply_actor(state.actor.params, inputs)
@@ -93,17 +115,18 @@ def act(
 
     def optimistic() -> tuple[Array, Metrics]:
         mean, std = networks.apply_actor(state.actor.params, inputs)
-        shift = shift_mean(
-            state, mean, std, inputs, context, shift_radius, problem, config
-        )
-        metrics = exploration_metrics(shift, problem)
+        shift = shift_mean(state, mean, std, inputs, context, shift_radius, learner)
+        metrics = {"explore/shift_norm": shift.length.mean()}
+        weights = shift.exploration_multiplier.mean(axis=1)
+        for m, name in enumerate(learner.problem.names):
+            metrics[f"explore/multiplier/{name}"] = weights[m]
         return networks.sample_action(key, shift.mean, std)[0], metrics
 
     def unshifted() -> tuple[Array, Metrics]:
         shapes = jax.eval_shape(optimistic)[1]
         return plain(), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-    if config.behaviour != "optimistic":
+    if learner.config.behaviour != "optimistic":
         return plain(), {}
     return jax.lax.cond(jnp.asarray(shift_radius) > 0, optimistic, unshifted)
 
@@ -112,101 +135,99 @@ def shift_mean(
     state: AgentState,
     mean: Float[Array, "batch action"],
     std: Float[Array, "batch action"],
-    inputs: Array,
+    inputs: Float[Array, "batch input"],
     context: Context,
     shift_radius: Float[Array, ""] | float,
-    problem: Problem,
-    config: AgentConfig,
+    learner: Learner,
 ) -> exploration.Shift:
-    """The optimistic mean by this agent's critics, multiplier and limits."""
-    reward_critics, cost_critics = state.reward_critics, state.cost_critics
-    bounds = valuation.make_bounds(
-        reward_critics.params, cost_critics.params, inputs, context, problem, config
-    )
+    """Shift the policy's mean by this agent's critics, multipliers and limits."""
+    optimism = learner.config.exploration.reward_optimism
+
+    def bounds(action: Float[Array, "batch action"]) -> tuple[Array, Array]:
+        values = reward_values(state.reward_critics.params, inputs, action)
+        cost_bound = learner.costs.optimistic_risk(
+            state.cost_critics.params, inputs, action, context
+        )
+        return exploration.reward_upper_bound(values, optimism), cost_bound
+
+    limits, unit = learner.costs.remaining_limits(context)
     return exploration.shift_policy(
-        mean,
-        std,
-        bounds,
-        state.multiplier.value,
-        valuation.from_here(problem.limits[:, None], context, config),
-        shift_radius,
-        valuation.episode_unit(context, config),
+        mean, std, bounds, state.multiplier.value, limits, shift_radius, unit
     )
 
 
-def exploration_metrics(shift: exploration.Shift, problem: Problem) -> Metrics:
-    """How far the mean moved, and how much each cost weighed in where to."""
-    metrics = {"explore/shift_norm": shift.length.mean()}
-    weights = shift.exploration_multiplier.mean(axis=1)
-    for m, name in enumerate(problem.names):
-        metrics[f"explore/multiplier/{name}"] = weights[m]
-    return metrics
+def reward_values(
+    members: Any,
+    inputs: Float[Array, "batch input"],
+    action: Float[Array, "batch action"],
+) -> Float[Array, "ensemble batch"]:
+    """Return each reward critic's value of the inputs and actions."""
+    rows = jnp.concatenate([inputs, action], axis=-1)
+    return networks.apply_ensemble(members, rows)[..., 0]
 
 
-def evaluation_policy(
-    state: AgentState,
-    observation: Float[Array, "batch observation"],
-    config: AgentConfig,
+def policy(
+    state: AgentState, observation: Float[Array, "batch observation"], learner: Learner
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
-    """Mean and deviation of the actor, never shifted; in the dual form at the mean pivot."""
-    observation = observations.scale(state.observation_stats, observation, config)
-    pivot = pivots.mean_pivot(state.pivot.params)
-    context = Context.start(observation.shape[0], pivot)
-    inputs = valuation.condition(observation, context, config)
+    """Return mean and standard deviation of the unshifted actor, for evaluations."""
+    scaled = normalization.scale(state.observation_stats, observation, learner.config)
+    context = Context.start(scaled.shape[0], mean_pivot(state.pivot.params))
+    inputs = learner.costs.network_inputs(scaled, context)
     return networks.apply_actor(state.actor.params, inputs)
 
 
 def mean_action(
-    state: AgentState,
-    observation: Float[Array, "batch observation"],
-    config: AgentConfig,
+    state: AgentState, observation: Float[Array, "batch observation"], learner: Learner
 ) -> Float[Array, "batch action"]:
-    """The actor's mean action, as evaluations use it."""
-    return jnp.tanh(evaluation_policy(state, observation, config)[0])
+    """Return the actor's mean action."""
+    return jnp.tanh(policy(state, observation, learner)[0])
 
 
 def sampled_action(
     key: Key[Array, ""],
     state: AgentState,
     observation: Float[Array, "batch observation"],
-    config: AgentConfig,
+    learner: Learner,
 ) -> Float[Array, "batch action"]:
-    """A draw from the actor, for evaluations of the stochastic policy."""
-    mean, std = evaluation_policy(state, observation, config)
+    """Return an action sampled from the actor."""
+    mean, std = policy(state, observation, learner)
     return networks.sample_action(key, mean, std)[0]
 
 
 def update(
-    key: Key[Array, ""],
-    state: AgentState,
-    batch: Transition,
-    problem: Problem,
-    config: AgentConfig,
+    key: Key[Array, ""], state: AgentState, batch: Transition, learner: Learner
 ) -> tuple[AgentState, Metrics]:
-    """One gradient step of everything, towards the best policy within its limits. Eq. (1).
+    """Take one gradient step towards the best policy within its limits. Eq. (1).
 
-    Critics, actor, temperature, multipliers, targets, in that order.
+    Updates critics, actor, temperature, multipliers and target critics, in this order.
+    The pivots (`CostModel.outer_step`) and the observation statistics are updated by the
+    training loop.
     """
+    config = learner.config
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
-    pivot = pivots.sample(
+    pivot = sample_pivot(
         pivot_key, state.pivot.params, config.pivot.std, batch.reward.shape[0]
     )
-    batch, inputs, next_inputs, context = learning.prepare(state, batch, pivot, config)
-
-    reward_critics, cost_critics, critic_metrics = learning.update_critics(
-        critic_key, state, batch, inputs, next_inputs, problem, config
+    prepared = prepare_batch(state, batch, pivot, learner)
+    reward_critics, cost_critics, critic_metrics = update_critics(
+        critic_key, state, prepared, learner
     )
     online = (reward_critics.params, cost_critics.params)
-    actor, log_prob, risk, actor_metrics = learning.update_actor(
-        actor_key, state, online, inputs, context, problem, config
+    actor, log_prob, risk, actor_metrics = update_actor(
+        actor_key, state, online, prepared, learner
     )
-    log_temperature = learning.update_temperature(state, log_prob, problem, config)
-    starts = multipliers.starts_held(context.accumulated_discount, config)
-    multiplier = multipliers.update(
-        state.multiplier, risk, problem.limits, config, starts
+    log_temperature = update_temperature(state, log_prob, learner)
+    mask = lagrange.initial_state_mask(prepared.context.accumulated_discount, config)
+    multiplier = lagrange.update(
+        state.multiplier,
+        risk,
+        learner.problem.limits,
+        config,
+        learner.optimizers.multiplier,
+        mask,
     )
     gradient_steps = state.gradient_steps + 1
-    target_reward, target_cost = learning.update_targets(
+    target_reward, target_cost = update_targets(
         gradient_steps,
         (state.target_reward_critics, state.target_cost_critics),
         online,
@@ -226,29 +247,167 @@ def update(
         **critic_metrics,
         **actor_metrics,
         "actor/temperature": jnp.exp(log_temperature.params),
-        **constraint_metrics(new_state, risk, problem, config),
+        **constraint_metrics(new_state, risk, learner),
     }
     return new_state, metrics
 
 
-def constraint_metrics(
+def prepare_batch(
     state: AgentState,
-    risk: Float[Array, "constraint batch"],
-    problem: Problem,
-    config: AgentConfig,
+    batch: Transition,
+    pivot: Float[Array, "batch constraint"],
+    learner: Learner,
+) -> PreparedBatch:
+    """Scale rewards and observations, and use the same new pivot at s and s'.
+
+    Relabelling with a new pivot is sound because the pivot affects neither the dynamics
+    nor the reward nor the cost.
+    """
+    context = Context(pivot, batch.accumulated_cost, batch.accumulated_discount)
+    inputs, next_inputs = (
+        learner.costs.network_inputs(
+            normalization.scale(state.observation_stats, observation, learner.config),
+            context,
+        )
+        for observation in (batch.observation, batch.next_observation)
+    )
+    batch = batch._replace(reward=batch.reward * learner.config.reward_scale)
+    return PreparedBatch(batch, context, inputs, next_inputs)
+
+
+def update_critics(
+    key: Key[Array, ""], state: AgentState, batch: PreparedBatch, learner: Learner
+) -> tuple[ParamState, ParamState, Metrics]:
+    """Take one gradient step of the reward critics and of the cost critics."""
+    config, costs = learner.config, learner.costs
+    action_key, target_key, loss_key = jax.random.split(key, 3)
+    transition, inputs, next_inputs = batch.transition, batch.inputs, batch.next_inputs
+    ends = transition.terminated
+    if not config.bootstrap_on_truncation:
+        ends = ends | transition.truncated
+    mean, std = networks.apply_actor(state.actor.params, next_inputs)
+    next_action, next_log_prob = networks.sample_action(action_key, mean, std)
+    reward_target = critics.reward_target(
+        transition.reward,
+        ends,
+        reward_values(state.target_reward_critics, next_inputs, next_action),
+        next_log_prob,
+        jnp.exp(state.log_temperature.params),
+        config.discount,
+    )
+    cost_targets = costs.targets(
+        target_key,
+        state.target_cost_critics,
+        next_inputs,
+        next_action,
+        transition.cost.T,
+        ends,
+    )
+
+    def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
+        reward_params, cost_params = params
+        values = reward_values(reward_params, inputs, transition.action)
+        reward_loss = critics.squared_loss(values, reward_target)
+        cost_loss = costs.loss(
+            loss_key, cost_params, inputs, transition.action, cost_targets
+        )
+        spread = exploration.ensemble_spread(values).mean()
+        metrics = {
+            "critic/reward_loss": reward_loss,
+            "critic/cost_loss": cost_loss,
+            "critic/reward_value": values.mean() / config.reward_scale,
+            "critic/reward_spread": spread / config.reward_scale,
+        }
+        return reward_loss + cost_loss, metrics
+
+    params = (state.reward_critics.params, state.cost_critics.params)
+    gradients, metrics = jax.grad(loss, has_aux=True)(params)
+    optimizers = learner.optimizers
+    return (
+        apply_gradients(optimizers.reward_critics, state.reward_critics, gradients[0]),
+        apply_gradients(optimizers.cost_critics, state.cost_critics, gradients[1]),
+        metrics,
+    )
+
+
+def update_actor(
+    key: Key[Array, ""],
+    state: AgentState,
+    critic_params: tuple[Any, Any],
+    batch: PreparedBatch,
+    learner: Learner,
+) -> tuple[ParamState, Array, Float[Array, "constraint batch"], Metrics]:
+    """Take one step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
+
+    With the pivot among the inputs it is (35); with the mean as the risk measure it is
+    (2), whose other half is `lagrange.update`. Returns the actor, the log-probabilities
+    and the risks of whole episodes, from which the temperature and the multipliers
+    learn: at the policy's actions, since those in the replay include exploration.
+    """
+    costs, inputs, context = learner.costs, batch.inputs, batch.context
+    action_key, risk_key = jax.random.split(key)
+    reward_params, cost_params = critic_params
+    temperature = jnp.exp(state.log_temperature.params)
+
+    def loss(actor: networks.Mlp) -> tuple[Array, tuple[Array, Array, Metrics]]:
+        mean, std = networks.apply_actor(actor, inputs)
+        action, log_prob = networks.sample_action(action_key, mean, std)
+        value = reward_values(reward_params, inputs, action).min(axis=0)
+        cost = costs.risk(risk_key, cost_params, inputs, action, context)
+        penalty = (state.multiplier.value[:, None] * cost.risk).sum(axis=0)
+        total = (temperature * log_prob - value + penalty).mean()
+        metrics = {"actor/loss": total, "actor/std": std.mean(), **cost.metrics}
+        for m, name in enumerate(learner.problem.names):
+            spread = exploration.ensemble_spread(cost.quantiles[m]).mean()
+            metrics[f"critic/cost_spread/{name}"] = spread
+        return total, (log_prob, cost.risk, metrics)
+
+    gradient, (log_prob, risk, metrics) = jax.grad(loss, has_aux=True)(
+        state.actor.params
+    )
+    actor = apply_gradients(learner.optimizers.actor, state.actor, gradient)
+    metrics["actor/entropy"] = -log_prob.mean()
+    return actor, log_prob, costs.episode_risk(risk, context), metrics
+
+
+def update_temperature(
+    state: AgentState, log_prob: Float[Array, " batch"], learner: Learner
+) -> ParamState:
+    """Move the entropy towards its target."""
+    target = learner.config.target_entropy
+    target = -learner.problem.action_size if target is None else target
+    excess = log_prob.mean() + target
+
+    def loss(log_temperature: Array) -> Array:
+        return -jnp.exp(log_temperature) * excess
+
+    gradient = jax.grad(loss)(state.log_temperature.params)
+    return apply_gradients(
+        learner.optimizers.temperature, state.log_temperature, gradient
+    )
+
+
+def update_targets(
+    gradient_steps: Int[Array, ""], targets: Any, online: Any, config: AgentConfig
+) -> Any:
+    """Move the target critics by Polyak averaging, every `target_every` steps."""
+    due = gradient_steps % config.target_every == 0
+    share = jnp.where(due, config.polyak, 0.0)
+    return jax.tree.map(lambda t, o: t + share * (o - t), targets, online)
+
+
+def constraint_metrics(
+    state: AgentState, risk: Float[Array, "constraint batch"], learner: Learner
 ) -> Metrics:
-    """Multiplier, mean risk and limit side by side, so that a person sees who pulls."""
+    """Return multiplier, mean risk and limit of every constraint, for the log."""
+    limits = learner.problem.limits
+    mean_risk = risk.mean(axis=1)
+    if learner.config.multiplier.states == "starts":
+        # A batch may hold no initial state; then the last value seen is logged again.
+        mean_risk = limits + state.multiplier.previous_error
     metrics: Metrics = {}
-    held = risk.mean(axis=1)
-    if config.multiplier.states == "starts":
-        # A batch may have none; what was last seen of them stands until one has.
-        held = problem.limits + state.multiplier.previous_error
-    for m, name in enumerate(problem.names):
+    for m, name in enumerate(learner.problem.names):
         metrics[f"constraint/multiplier/{name}"] = state.multiplier.value[m]
-        metrics[f"constraint/risk/{name}"] = held[m]
-        metrics[f"constraint/limit/{name}"] = problem.limits[m]
-        if config.risk_form == "dual":
-            metrics[f"constraint/pivot/{name}"] = (
-                pivots.mean_pivot(state.pivot.params)[m] * problem.limits[m]
-            )
-    return metrics
+        metrics[f"constraint/risk/{name}"] = mean_risk[m]
+        metrics[f"constraint/limit/{name}"] = limits[m]
+    return {**metrics, **learner.costs.pivot_metrics(state.pivot.params)}

@@ -1,7 +1,4 @@
-"""The Lagrange multipliers: what a unit of risk costs the actor, and how that price moves.
-
-Risks and limits come in as numbers; which rows of a batch are held to a limit is said here.
-"""
+"""The Lagrange multipliers: how much a unit of risk costs the actor, and how that changes."""
 
 from typing import NamedTuple
 
@@ -11,37 +8,38 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from orac.config.schema import AgentConfig
-from orac.core.optimizers import make_optimizers
 
 
 class Multiplier(NamedTuple):
-    """The Lagrange multipliers, and what Adam or the PID controller remembers."""
+    """The Lagrange multipliers, and the state of Adam or of the PID controller."""
 
     value: Float[Array, " constraint"]
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
     previous_error: Float[Array, " constraint"]
-    """Mean risk minus limit, when it was last seen."""
+    """Mean risk minus limit, when it was last measured."""
 
 
-def init(count: int, config: AgentConfig) -> Multiplier:
-    """Every multiplier at its first value, with nothing remembered."""
+def init(
+    count: int, config: AgentConfig, optimizer: optax.GradientTransformation
+) -> Multiplier:
+    """Return `count` multipliers at their initial value."""
     value = jnp.full(count, config.multiplier.initial, jnp.float32)
     return Multiplier(
         value,
-        make_optimizers(config).multiplier.init(value),
+        optimizer.init(value),
         integral=jnp.copy(value),
         previous_error=jnp.zeros(count),
     )
 
 
-def starts_held(
+def initial_state_mask(
     accumulated_discount: Float[Array, " batch"], config: AgentConfig
 ) -> Bool[Array, " batch"] | None:
-    """The rows that begin an episode, if their risk alone is held to the limit.
+    """Return which rows start an episode, if only those are held to the limit.
 
-    What is promised is the risk of an episode. Later states, with less left to pay, may make
-    up for starts with too much.
+    The promise is about the risk of whole episodes. In a mean over all states, later
+    states with less left to pay would make up for starts that are too risky.
     """
     if config.multiplier.states == "replay":
         return None
@@ -49,12 +47,12 @@ def starts_held(
 
 
 def mean_risk(
-    risk: Float[Array, "constraint batch"], rows: Bool[Array, " batch"] | None
+    risk: Float[Array, "constraint batch"], mask: Bool[Array, " batch"] | None
 ) -> Float[Array, " constraint"]:
-    """Over these rows, or all; 0 where there is none."""
-    if rows is None:
+    """Return the mean risk over the rows of the mask, or over all; 0 if there are none."""
+    if mask is None:
         return risk.mean(axis=1)
-    return jnp.where(rows, risk, 0).sum(axis=1) / jnp.maximum(rows.sum(), 1)
+    return jnp.where(mask, risk, 0).sum(axis=1) / jnp.maximum(mask.sum(), 1)
 
 
 def update(
@@ -62,19 +60,21 @@ def update(
     risk: Float[Array, "constraint batch"],
     limits: Float[Array, " constraint"],
     config: AgentConfig,
-    rows: Bool[Array, " batch"] | None = None,
+    optimizer: optax.GradientTransformation,
+    mask: Bool[Array, " batch"] | None = None,
 ) -> Multiplier:
     """Raise each multiplier while its mean risk is above the limit; at least 0. Eq. (2).
 
-    Gradient of multiplier * (limit - mean risk). Projected rather than squashed: the
-    paper starts at 0, which neither softplus nor exp can represent. Of `rows` without
-    any, nothing is learned, and nothing moves: neither the multiplier nor Adam's moments.
+    Descends on multiplier * (limit - mean risk). The value is projected rather than
+    squashed: the paper starts at 0, which neither softplus nor exp can represent. If the
+    mask selects no row, nothing moves: neither the multiplier nor Adam's moments.
     """
-    moved = move(multiplier, mean_risk(risk, rows) - limits, limits, config)
-    if rows is None:
+    violation = mean_risk(risk, mask) - limits
+    moved = move(multiplier, violation, limits, config, optimizer)
+    if mask is None:
         return moved
     return jax.tree.map(
-        lambda new, old: jnp.where(rows.any(), new, old), moved, multiplier
+        lambda new, old: jnp.where(mask.any(), new, old), moved, multiplier
     )
 
 
@@ -83,12 +83,13 @@ def move(
     violation: Float[Array, " constraint"],
     limits: Float[Array, " constraint"],
     config: AgentConfig,
+    optimizer: optax.GradientTransformation,
 ) -> Multiplier:
-    """One step of Adam or of the PID controller."""
+    """Take one step of Adam or of the PID controller."""
     cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
     if config.multiplier.pid:
         proportional, integral_gain, derivative = config.multiplier.pid_gains
-        # A limit of 0 has no scale of its own.
+        # A limit of 0 has no scale.
         scale = jnp.where(limits > 0, limits, 1.0)
         error = violation / scale
         integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
@@ -97,8 +98,6 @@ def move(
         return Multiplier(
             jnp.clip(value, 0, cap), multiplier.opt_state, integral, violation
         )
-    updates, opt_state = make_optimizers(config).multiplier.update(
-        -violation, multiplier.opt_state
-    )
+    updates, opt_state = optimizer.update(-violation, multiplier.opt_state)
     value = jnp.clip(multiplier.value + jnp.asarray(updates), 0, cap)
     return Multiplier(value, opt_state, multiplier.integral, violation)

@@ -1,24 +1,24 @@
-"""The learned functions: actor, and ensembles of scalar, quantile and implicit critics.
+"""The networks: the actor, and ensembles of critics, as plain NamedTuples of arrays.
 
-Parameters are plain NamedTuples and an ensemble is a tuple of members. Each member's
-layers are then 2-D products, which XLA's CPU backend runs near the hardware's limit;
-the same ensemble as one batched product measured 20 to 25 % slower backward, and that is
-why no module library is used. Nothing here knows what the outputs mean.
+An ensemble is a tuple of members, so that every layer is a 2-D product, which XLA's CPU
+backend runs near the hardware's limit. The same ensemble as one batched product measured
+20 to 25 % slower in the backward pass, which is why no module library is used. Nothing
+here depends on what the outputs mean.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from orac.core.custom_vjp import EPSILON, across, normalized_head
-
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+EPSILON = 1e-5
+"""Added to the variance in a layer norm."""
 
 
 class Layer(NamedTuple):
-    """A linear map, and the scale and offset of the layer norm after it, if any."""
+    """A linear map, with the scale and offset of the layer norm after it, if any."""
 
     weight: Float[Array, "input output"]
     bias: Float[Array, " output"]
@@ -29,19 +29,10 @@ class Layer(NamedTuple):
 Mlp = tuple[Layer, ...]
 
 
-class ImplicitQuantile(NamedTuple):
-    """A quantile network that takes the level as an input."""
-
-    features: Mlp
-    embedding: Layer
-    merge: Layer
-    output: Layer
-
-
 def init_layer(
     key: Key[Array, ""], inputs: int, outputs: int, layer_norm: bool
 ) -> Layer:
-    """A layer at random, its norm (if any) doing nothing yet."""
+    """Return a random layer whose norm, if it has one, starts as the identity."""
     # Choice: uniform within 1/sqrt(inputs), as in the common PyTorch SACs.
     bound = inputs**-0.5
     weight_key, bias_key = jax.random.split(key)
@@ -57,7 +48,7 @@ def init_layer(
 def init_mlp(
     key: Key[Array, ""], sizes: tuple[int, ...], layer_norm: bool, head: bool = True
 ) -> Mlp:
-    """Layers between consecutive sizes; with `head` the last one has no norm."""
+    """Return layers between consecutive sizes; with `head` the last has no norm."""
     keys = jax.random.split(key, max(len(sizes) - 1, 1))
     last = len(sizes) - 2
     return tuple(
@@ -68,11 +59,29 @@ def init_mlp(
     )
 
 
-def centred(layer: Layer) -> tuple[Array, Array]:
-    """Weight and bias whose outputs have zero mean where a layer norm follows.
+def broadcast_rows(vector: Float[Array, " output"], shape: tuple[int, ...]) -> Array:
+    """Repeat `vector` over rows, with a gradient that is a product.
 
-    A norm subtracts each row's mean, and the mean of a linear map is linear: taking it
-    out of the weights, once, saves a pass over every row.
+    XLA's CPU backend is slow at summing a gradient over thousands of rows; the same sum
+    as a product with a vector of ones is fast.
+    """
+    return _repeat(vector, shape)
+
+
+def _sum_rows(shape: tuple[int, ...], saved: None, gradient: Array) -> tuple[Array]:
+    flat = gradient.reshape(-1, shape[-1])
+    return (jnp.ones(flat.shape[0], flat.dtype) @ flat,)
+
+
+_repeat: Any = jax.custom_vjp(jnp.broadcast_to, nondiff_argnums=(1,))
+_repeat.defvjp(lambda vector, shape: (jnp.broadcast_to(vector, shape), None), _sum_rows)
+
+
+def centred(layer: Layer) -> tuple[Array, Array]:
+    """Return weight and bias whose outputs have zero mean if a layer norm follows.
+
+    A layer norm subtracts each row's mean, and the mean of a linear map is linear.
+    Subtracting it from the weights once saves a pass over every row.
     """
     if layer.scale is None:
         return layer.weight, layer.bias
@@ -81,23 +90,23 @@ def centred(layer: Layer) -> tuple[Array, Array]:
 
 
 def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
-    """The rest of the layer norm, for rows made with `centred` weights."""
+    """Apply the rest of the layer norm to rows made with `centred` weights."""
     if layer.scale is None or layer.offset is None:
         return rows
     variance = jnp.square(rows).mean(axis=-1, keepdims=True)
     unit = rows * jax.lax.rsqrt(variance + EPSILON)
-    return unit * across(layer.scale, rows.shape) + across(layer.offset, rows.shape)
+    return unit * broadcast_rows(layer.scale, rows.shape) + broadcast_rows(layer.offset, rows.shape)
 
 
 def apply_layer(layer: Layer, rows: Float[Array, "rows input"]) -> Array:
-    """The linear map, then the norm if there is one; no relu."""
+    """Apply the linear map and then the layer norm, if there is one."""
     weight, bias = centred(layer)
     product = rows @ weight
-    return normalize(layer, product + across(bias, product.shape))
+    return normalize(layer, product + broadcast_rows(bias, product.shape))
 
 
 def apply_mlp(layers: Mlp, rows: Float[Array, "rows input"]) -> Array:
-    """ReLU between the layers, none after the last."""
+    """Apply the layers with a ReLU between them and none after the last."""
     for layer in layers[:-1]:
         rows = jax.nn.relu(apply_layer(layer, rows))
     return apply_layer(layers[-1], rows)
@@ -110,7 +119,7 @@ def init_actor(
     hidden_sizes: tuple[int, ...],
     layer_norm: bool,
 ) -> Mlp:
-    """A network with two outputs per action: for its mean and for its deviation."""
+    """Return a network with two outputs per action: its mean and its deviation."""
     sizes = (observation_size, *hidden_sizes, 2 * action_size)
     return init_mlp(key, sizes, layer_norm)
 
@@ -118,7 +127,7 @@ def init_actor(
 def apply_actor(
     actor: Mlp, observation: Float[Array, "batch observation"]
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
-    """Mean and standard deviation of the policy before its tanh. Eq. (12)."""
+    """Return mean and standard deviation of the policy before its tanh. Eq. (12)."""
     mean, raw = jnp.split(apply_mlp(actor, observation), 2, axis=-1)
     # Choice: a tanh squash rather than a clip keeps a gradient at both ends.
     middle, half = (LOG_STD_MAX + LOG_STD_MIN) / 2, (LOG_STD_MAX - LOG_STD_MIN) / 2
@@ -130,7 +139,7 @@ def log_prob(
     pre_tanh: Float[Array, "batch action"],
     std: Float[Array, "batch action"],
 ) -> Float[Array, " batch"]:
-    """Log-density of tanh(pre_tanh), pre_tanh = mean + std * noise."""
+    """Return the log-density of tanh(pre_tanh) with pre_tanh = mean + std * noise."""
     gaussian = -0.5 * jnp.square(noise) - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi)
     # Numerics: log(1 - tanh(u)^2) without cancellation; finite at any u.
     squash = 2 * (jnp.log(2.0) - pre_tanh - jax.nn.softplus(-2 * pre_tanh))
@@ -142,7 +151,7 @@ def sample_action(
     mean: Float[Array, "batch action"],
     std: Float[Array, "batch action"],
 ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
-    """A squashed Gaussian action in (-1, 1) and its log-probability."""
+    """Sample a squashed Gaussian action in (-1, 1); also return its log-probability."""
     noise = jax.random.normal(key, mean.shape)
     pre_tanh = mean + std * noise
     return jnp.tanh(pre_tanh), log_prob(noise, pre_tanh, std)
@@ -151,88 +160,5 @@ def sample_action(
 def apply_ensemble(
     members: tuple[Mlp, ...], rows: Float[Array, "batch input"]
 ) -> Float[Array, "ensemble batch quantile"]:
-    """Every member on the same rows; a scalar critic has one quantile."""
+    """Apply every member to the same rows. A scalar critic has one quantile."""
     return jnp.stack([apply_mlp(member, rows) for member in members])
-
-
-def init_implicit(
-    key: Key[Array, ""],
-    input_size: int,
-    hidden_sizes: tuple[int, ...],
-    embedding_size: int,
-    layer_norm: bool,
-) -> ImplicitQuantile:
-    """All hidden sizes but the last are the features', the last is the merge layer's."""
-    features_key, embedding_key, merge_key, output_key = jax.random.split(key, 4)
-    *feature_sizes, merge_size = hidden_sizes
-    width = feature_sizes[-1]
-    return ImplicitQuantile(
-        features=init_mlp(
-            features_key, (input_size, *feature_sizes), layer_norm, head=False
-        ),
-        embedding=init_layer(embedding_key, embedding_size, width, layer_norm),
-        merge=init_layer(merge_key, width, merge_size, layer_norm),
-        output=init_layer(output_key, merge_size, 1, layer_norm=False),
-    )
-
-
-def embed_levels(
-    embedding: Layer, levels: Float[Array, "*batch quantile"]
-) -> Float[Array, "*batch quantile feature"]:
-    """sigmoid(linear(cos(pi i level))), i = 1 .. embedding size."""
-    multiples = jnp.pi * jnp.arange(1, embedding.weight.shape[0] + 1)
-    cosines = jnp.cos(levels.reshape(-1, 1) * multiples)
-    return jax.nn.sigmoid(apply_layer(embedding, cosines)).reshape(*levels.shape, -1)
-
-
-def apply_implicit(
-    member: ImplicitQuantile,
-    rows: Float[Array, "batch input"],
-    levels: Float[Array, "*batch quantile"],
-) -> Float[Array, "batch quantile"]:
-    """Quantile values at `levels`, shared by the batch (one axis) or per row (two)."""
-    features = jax.nn.relu(apply_mlp(member.features, rows))
-    embedded = embed_levels(member.embedding, levels)
-    merged, bias = merge(member.merge, features, embedded)
-    scale, offset = member.merge.scale, member.merge.offset
-    weight = member.output.weight[:, 0]
-    if scale is None or offset is None:
-        values = jax.nn.relu(merged + across(bias, merged.shape)) @ weight
-    else:
-        values = normalized_head(merged, bias, scale, offset, weight)
-    return values.reshape(rows.shape[0], -1) + member.output.bias
-
-
-def merge(
-    layer: Layer,
-    features: Float[Array, "batch feature"],
-    embedded: Float[Array, "*batch quantile feature"],
-) -> tuple[Float[Array, "batch*quantile output"], Float[Array, " output"]]:
-    """linear(features * embedded) for each row and level: one 2-D product, and the bias.
-
-    With shared levels the embedding may scale the weights instead of the features:
-    (f * e) W = f (e * W). It makes the same product from the smaller of the two.
-    """
-    weight, bias = centred(layer)
-    (batch, width), quantiles = features.shape, embedded.shape[-2]
-    if embedded.ndim == 2 and batch >= width:
-        scaled = embedded.T[:, :, None] * weight[:, None, :]
-        product = features @ scaled.reshape(width, -1)
-    else:
-        product = (features[:, None] * embedded).reshape(-1, width) @ weight
-    return product.reshape(batch * quantiles, -1), bias
-
-
-def apply_implicit_ensemble(
-    members: tuple[ImplicitQuantile, ...],
-    rows: Float[Array, "batch input"],
-    levels: Float[Array, "constraint *batch quantile"],
-) -> Float[Array, "ensemble batch quantile"]:
-    """Members in constraint-major order, each at its own constraint's levels."""
-    per_constraint = len(members) // levels.shape[0]
-    return jnp.stack(
-        [
-            apply_implicit(member, rows, levels[i // per_constraint])
-            for i, member in enumerate(members)
-        ]
-    )

@@ -1,6 +1,6 @@
-"""Running statistics of observations, for networks that want them scaled.
+"""Running mean and variance of observations, to scale the networks' inputs.
 
-Part of an agent's state, so that a checkpoint and an exported policy scale alike.
+They are part of the agent's state, so a checkpoint and an exported policy scale alike.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from orac.config.schema import AgentConfig
 
 
 class ObservationStats(NamedTuple):
-    """Running mean and variance of every observation seen."""
+    """Running mean and variance of all observations so far."""
 
     seen: Int[Array, ""]
     mean: Float[Array, " observation"]
@@ -21,16 +21,16 @@ class ObservationStats(NamedTuple):
 
 
 def init(size: int) -> ObservationStats:
-    """Nothing seen yet."""
+    """Return statistics of no observations."""
     return ObservationStats(jnp.int32(0), jnp.zeros(size), jnp.zeros(size))
 
 
-def observe(
+def update(
     stats: ObservationStats, observation: Float[Array, "batch observation"]
 ) -> ObservationStats:
-    """Take observations in (Chan's pairwise update)."""
+    """Add a batch of observations to the statistics (Chan's pairwise update)."""
     seen = stats.seen + observation.shape[0]
-    # Numerics: as shares of the whole; sums in float32 stop growing after 2^24 steps.
+    # Numerics: shares of the whole, because float32 sums stop growing after 2^24 steps.
     share = observation.shape[0] / seen
     step = observation.mean(axis=0) - stats.mean
     variance = (1 - share) * stats.variance + share * observation.var(axis=0)
@@ -39,16 +39,16 @@ def observe(
     )
 
 
-def known_variance(stats: ObservationStats) -> Float[Array, " observation"]:
-    """The variance to scale by: 1 while fewer than two observations were seen."""
+def safe_variance(stats: ObservationStats) -> Float[Array, " observation"]:
+    """Return the variance to scale by: 1 while fewer than two observations were seen."""
     return jnp.where(stats.seen < 2, 1.0, stats.variance)
 
 
 def scale(stats: ObservationStats, observation: Array, config: AgentConfig) -> Array:
-    """Observations as the networks see them."""
+    """Return observations as the networks see them."""
     if not config.normalize_observations:
         return observation
-    # Numerics: a constant feature has no spread; it is left at 0, not blown up.
-    spread = known_variance(stats) + 1e-6
+    # Numerics: a constant feature has no spread; it stays at 0 instead of exploding.
+    spread = safe_variance(stats) + 1e-6
     scaled = (observation - stats.mean) * jax.lax.rsqrt(spread)
     return jnp.clip(scaled, -10, 10)

@@ -1,7 +1,4 @@
-"""What moves parameters: Adam with its memory beside what it moves.
-
-Knows a config's learning rates and nothing of what the parameters mean.
-"""
+"""Adam for everything that an agent learns, and the parameters together with its state."""
 
 from typing import Any, NamedTuple
 
@@ -10,20 +7,15 @@ import optax
 from orac.config.schema import AgentConfig
 
 
-class Learned(NamedTuple):
-    """Parameters and the state of the optimiser that moves them."""
+class ParamState(NamedTuple):
+    """Parameters and the state of the optimiser that updates them."""
 
     params: Any
     opt_state: optax.OptState
 
 
-def learned(params: Any, optimizer: optax.GradientTransformation) -> Learned:
-    """Parameters with a fresh optimiser."""
-    return Learned(params, optimizer.init(params))
-
-
 class Optimizers(NamedTuple):
-    """One for each thing that an agent learns."""
+    """One optimiser for each thing that an agent learns."""
 
     actor: optax.GradientTransformation
     reward_critics: optax.GradientTransformation
@@ -33,20 +25,8 @@ class Optimizers(NamedTuple):
     pivot: optax.GradientTransformation
 
 
-def for_each_member(
-    transform: optax.GradientTransformation,
-) -> optax.GradientTransformation:
-    """A stateless transformation of each member of an ensemble, apart from the others."""
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        members = (transform.update(member, state)[0] for member in updates)
-        return tuple(members), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
 def make_optimizers(config: AgentConfig) -> Optimizers:
-    """Adam everywhere; each network may have its gradient's norm clipped first."""
+    """Return Adam everywhere; each network's gradient norm may be clipped first."""
     actor = optax.adam(config.actor_learning_rate)
     reward_critics = optax.adam(config.reward_critic_learning_rate)
     cost_critics = optax.adam(config.cost_critic_learning_rate)
@@ -68,9 +48,26 @@ def make_optimizers(config: AgentConfig) -> Optimizers:
     )
 
 
-def descend(
-    optimizer: optax.GradientTransformation, learned: Learned, gradient: Any
-) -> Learned:
-    """One step of an optimiser."""
-    updates, opt_state = optimizer.update(gradient, learned.opt_state, learned.params)
-    return Learned(optax.apply_updates(learned.params, updates), opt_state)
+def for_each_member(
+    transform: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+    """Apply a stateless transformation to each member of an ensemble separately."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        members = (transform.update(member, state)[0] for member in updates)
+        return tuple(members), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def init_params(params: Any, optimizer: optax.GradientTransformation) -> ParamState:
+    """Return parameters with a new optimiser state."""
+    return ParamState(params, optimizer.init(params))
+
+
+def apply_gradients(
+    optimizer: optax.GradientTransformation, state: ParamState, gradient: Any
+) -> ParamState:
+    """Take one step of the optimiser."""
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+    return ParamState(optax.apply_updates(state.params, updates), opt_state)

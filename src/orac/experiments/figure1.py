@@ -11,14 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from orac.api import load
 from orac.core.agent import mean_action
 from orac.envs.base import to_box
-from orac.envs.maze.controllers import record_episode
-from orac.envs.maze.drawing import plot_trajectories
+from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
+from orac.evaluation.rollout import record_episodes
 from orac.experiments import table1 as table1_guarded_maze
 from orac.experiments.study import Found, Study, shortcomings
-from orac.loading import load
 from orac.reports.html.tables import Table
 from orac.reports.run_reader import Run
 from orac.reports.seed_statistics import last_evaluation
@@ -62,16 +62,15 @@ def make_figure(everything: Sequence[Found], band: str) -> Any:
 
 def _episode(maze: GuardedMaze, run: Run, label: str) -> Any:
     agent = load(run.path)
-    state, settings = agent.runner.state.agent, agent.config.agent
+    state, learner = agent.runner.state.agent, agent.runner.learner
 
     @jax.jit
     def policy(observation: Any) -> Any:
-        action = mean_action(state, observation[None], settings)[0]
-        return to_box(maze.spec, action)
+        return to_box(maze.spec, mean_action(state, observation, settings))
 
-    key = jax.random.key(run.config.seed)
-    start = {"xy": (1.0, 1.0), "guard": True}
-    return record_episode(key, maze, policy, label, start)
+    start = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0), guard_probability=1.0)
+    recording = record_episodes(start, policy, seed=run.config.seed)
+    return to_trajectories(maze, recording, label)[0]
 
 
 STUDY = Study(

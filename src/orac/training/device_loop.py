@@ -1,7 +1,8 @@
-"""Algorithm 1 for JAX environments: acting, stepping, replay and updates in one scan.
+"""Algorithm 1 for JAX environments: acting, stepping, replay and updates in one program.
 
-The loop never leaves the device between two log rows. Every round draws its randomness
-from the run's key and the number of the round, so that a resumed run draws the same.
+The compiled `fori_loop` does not leave the device between two log rows. Every round draws
+its randomness from the run's key and the number of the round, so a resumed run draws the
+same.
 """
 
 from functools import cache, partial
@@ -9,29 +10,109 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from orac.config.schema import Config
-from orac.core import agent as agents
+from orac.core import agent as agent_core
 from orac.core import exploration
-from orac.core.cost_models import Problem
+from orac.core.agent import Learner
+from orac.core.types import Metrics
 from orac.envs.base import Environment, reset_batch, step_batch, to_box
-from orac.training.state import RoundReport, TrainState, init_train_state, problem_for
-from orac.training.train_step import Happened, absorb
+from orac.evaluation.rollout import Episodes, roll_out
+from orac.training.state import (
+    EVALUATE,
+    RUN,
+    empty_replay,
+    evaluation_action,
+    evaluation_key,
+    init_train_state,
+    learner_for,
+)
+from orac.training.train_step import (
+    StepBatch,
+    StepReport,
+    TrainState,
+    store_and_update,
+)
 from orac.training.xla import compiler_options
 
 
-def init(key: Key[Array, ""], env: Environment, config: Config) -> TrainState:
+class DeviceRunner:
+    """Trains and evaluates in a JAX environment, in compiled loops."""
+
+    def __init__(self, env: Environment, config: Config) -> None:
+        self.env, self.config, self.spec = env, config, env.spec
+        self.learner = learner_for(env.spec, config)
+        key = jax.random.key(config.seed)
+        self.key = jax.random.fold_in(key, RUN)
+        self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        self.state = init(key, env, self.learner, config)
+        self._policies = {
+            flag: partial(
+                evaluation_action, spec=env.spec, config=config, deterministic=flag
+            )
+            for flag in (True, False)
+        }
+
+    def advance(self, rounds: int, capacity: int) -> StepReport:
+        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        if not self.state.replay:
+            buffer = empty_replay(self.learner.problem, self.config)
+            self.state = self.state._replace(replay=buffer)
+        self.state, report = compiled_run()(
+            self.key, self.state, rounds, self.env, self.config, capacity
+        )
+        return jax.tree.map(lambda x: np.asarray(x)[:rounds], report)
+
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        """Play whole episodes of the current policy: the run's own, or those of a seed."""
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
+        policy = self._policies[deterministic]
+        return roll_out(key, self.state.agent, self.env, policy, episodes)
+
+    def host_state(self) -> dict[str, Any] | None:
+        """Return an empty state: the environments' state is in the training state."""
+        return {}
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        """Go back to a checkpoint's state; always exact."""
+        self.state = state
+        return True
+
+    def configure(self, config: Config) -> None:
+        """Continue under another config of the same problem and networks."""
+        self.config = config
+
+    def close(self) -> None:
+        """Do nothing: a JAX environment holds no resources."""
+
+
+def init(
+    key: Key[Array, ""], env: Environment, learner: Learner, config: Config
+) -> TrainState:
     """Reset the environments and make the agent."""
-    # The run and its evaluations fold 1 and 2 into this key, and `split` would give those.
+    # Fold in 0 first: `split` would give the keys that RUN and EVALUATE fold in.
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
-    problem = problem_for(env.spec, config)
     state = init_train_state(
-        agent_key, env_state, observation, env.spec, problem, config
+        agent_key, env_state, observation, env.spec, learner, config
     )
-    # An environment may hand out one buffer twice; donation needs one each.
+    # An environment may return one buffer twice; donation needs each leaf to be its own.
     return jax.tree.map(jnp.copy, state)
+
+
+@cache
+def compiled_run() -> Any:
+    """Return `run`, compiled at its first call, since only then is the backend known."""
+    return jax.jit(
+        run,
+        static_argnames=("env", "config", "capacity"),
+        donate_argnums=1,
+        compiler_options=compiler_options(),
+    )
 
 
 def run(
@@ -41,43 +122,21 @@ def run(
     env: Environment,
     config: Config,
     capacity: int,
-) -> tuple[TrainState, RoundReport]:
-    """Up to `capacity` rounds; reports have that leading axis, of which `rounds` are used.
+) -> tuple[TrainState, StepReport]:
+    """Run up to `capacity` rounds; the reports have that leading axis.
 
-    The number of rounds is traced, so that the last and shorter stretch of a run is the
-    same program.
+    The number of rounds is traced, so that the last and shorter stretch of a run uses
+    the same program.
     """
-    return compiled_run()(key, state, rounds, env, config, capacity)
-
-
-@cache
-def compiled_run() -> Any:
-    """`_run`, compiled when it is first called: only then is the backend known."""
-    return jax.jit(
-        _run,
-        static_argnames=("env", "config", "capacity"),
-        donate_argnums=1,
-        compiler_options=compiler_options(),
-    )
-
-
-def _run(
-    key: Key[Array, ""],
-    state: TrainState,
-    rounds: Int[Array, ""] | int,
-    env: Environment,
-    config: Config,
-    capacity: int,
-) -> tuple[TrainState, RoundReport]:
-    problem = problem_for(env.spec, config)
-    step = partial(one_round, key, env=env, problem=problem, config=config)
+    learner = learner_for(env.spec, config)
+    step = partial(one_round, key, env=env, learner=learner, config=config)
     shapes = jax.eval_shape(step, state)[1]
     reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 
     def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, reports = carry
         state, report = step(state)
-        # An environment may return weakly typed numbers, which would be traced anew.
+        # An environment may return weakly typed numbers, which would be traced again.
         state = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state)
         return state, jax.tree.map(lambda all, x: all.at[i].set(x), reports, report)
 
@@ -89,50 +148,58 @@ def one_round(
     state: TrainState,
     *,
     env: Environment,
-    problem: Problem,
+    learner: Learner,
     config: Config,
-) -> tuple[TrainState, RoundReport]:
-    """Act in every environment, remember what happened, and learn."""
+) -> tuple[TrainState, StepReport]:
+    """Act in every environment, store the steps, and run the updates that are due."""
     round_key = jax.random.fold_in(key, state.rounds)
-    act_key, env_key, pivot_key, learn_key = jax.random.split(round_key, 4)
-    action, act_metrics = choose_action(act_key, state, problem, config)
+    act_key, env_key, pivot_key, update_key = jax.random.split(round_key, 4)
+    action, act_metrics = choose_action(act_key, state, learner, config)
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    keys, happened = (pivot_key, learn_key), Happened.of(step, observation)
-    return absorb(
-        keys, state, env_state, action, happened, act_metrics, problem, config
+    steps = StepBatch(
+        observation=observation,
+        next_observation=step.observation,
+        reward=step.reward,
+        cost=step.cost,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        metrics=step.metrics,
+    )
+    keys = (pivot_key, update_key)
+    return store_and_update(
+        keys, state, env_state, action, steps, act_metrics, learner, config
     )
 
 
 def choose_action(
-    key: Key[Array, ""], state: TrainState, problem: Problem, config: Config
-) -> tuple[Array, dict[str, Array]]:
-    """Uniform actions before learning starts, the behaviour policy from then on."""
+    key: Key[Array, ""], state: TrainState, learner: Learner, config: Config
+) -> tuple[Float[Array, "env action"], Metrics]:
+    """Sample uniform actions before learning starts and the behaviour policy after."""
     env_steps = state.rounds * config.training.num_envs
-    shape = (config.training.num_envs, problem.action_size)
+    shape = (config.training.num_envs, learner.problem.action_size)
 
-    def behaviour() -> tuple[Array, dict[str, Array]]:
-        return agents.act(
+    def behaviour() -> tuple[Array, Metrics]:
+        return agent_core.act(
             key,
             state.agent,
             state.observation,
             state.context,
             shift_radius_at(env_steps, config),
-            problem,
-            config.agent,
+            learner,
         )
 
-    def uniform() -> tuple[Array, dict[str, Array]]:
+    def uniform() -> tuple[Array, Metrics]:
         shapes = jax.eval_shape(behaviour)[1]
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), nothing
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), zeros
 
     return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)
 
 
 def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
-    """The exploration radius at a point of the run."""
+    """Return the exploration radius after this many environment steps."""
     settings = config.agent.exploration
     radius = settings.shift_radius
     if settings.radius_is_kl:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from orac.training.state import RoundReport
+from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
 """Who is named first when several go wrong in one round: as an update goes."""
@@ -27,7 +27,7 @@ class NonFiniteError(ArithmeticError):
 
 
 def check_report(
-    report: RoundReport, first_round: int, num_envs: int, last_good: str
+    report: StepReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
     """Refuse a stretch in which something was not finite; the earliest is the cause.
 
@@ -65,7 +65,7 @@ def rows_not_finite(values: Any) -> np.ndarray:
     return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
 
 
-def rows_with_a_negative_cost(report: RoundReport) -> np.ndarray:
+def rows_with_a_negative_cost(report: StepReport) -> np.ndarray:
     """For each round, whether an episode's cost so far fell below 0 or went down.
 
     Numerics: rounding keeps the order of sums, so costs from 0 on never lower one.

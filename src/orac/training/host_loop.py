@@ -1,10 +1,9 @@
-"""Algorithm 1 when the environment lives on the host: three calls a round.
+"""Algorithm 1 for environments on the host: act, step, then store and update.
 
-Act on device, step on the host, and absorb what happened on device: replay and gradient
-steps in one compiled call that donates the state, so the replay is never copied.
+Acting and updating are two compiled calls per round. The second one donates the training
+state, so the replay is never copied.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,79 +13,156 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from orac.config.schema import Config
-from orac.core import pivots
-from orac.core.cost_models import Context, Problem
+from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
-from orac.envs.base import EnvSpec, to_box
+from orac.envs.base import to_box
+from orac.envs.gym_adapter.make import HostEnv
+from orac.evaluation.rollout import Episodes, roll_out_host
 from orac.training.device_loop import choose_action
-from orac.training.state import RoundReport, Totals, TrainState, init_train_state
-from orac.training.train_step import Happened, absorb
+from orac.training.state import (
+    EVALUATE,
+    RESTART,
+    RUN,
+    empty_replay,
+    evaluation_action,
+    evaluation_key,
+    init_train_state,
+    learner_for,
+)
+from orac.training.train_step import (
+    StepBatch,
+    StepReport,
+    Totals,
+    TrainState,
+    store_and_update,
+)
 from orac.training.xla import compiler_options
 
 
-def init(
-    key: Key[Array, ""],
-    observation: np.ndarray,
-    spec: EnvSpec,
-    problem: Problem,
-    config: Config,
-) -> TrainState:
-    """A fresh agent at the first observations of the environments."""
-    _, agent_key = jax.random.split(jax.random.fold_in(key, 0))
-    return init_train_state(
-        agent_key, (), jnp.asarray(observation), spec, problem, config
-    )
+class HostRunner:
+    """Trains in any Gymnasium environment: it steps on the host, learning is on device."""
 
+    def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
+        self.env, self.evaluation_env = env, evaluation_env
+        self.config, self.spec = config, env.spec
+        self.learner = learner_for(env.spec, config)
+        key = jax.random.key(config.seed)
+        self.key = jax.random.fold_in(key, RUN)
+        self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        self.restart_key = jax.random.fold_in(key, RESTART)
+        observation = jnp.asarray(env.reset(seed=config.seed))
+        # As in the device loop, whose first key resets the environments.
+        agent_key = jax.random.split(jax.random.fold_in(key, 0))[1]
+        self.state = init_train_state(
+            agent_key, (), observation, env.spec, self.learner, config
+        )
+        self.configure(config)
+        self._policies = {
+            flag: jax.jit(
+                partial(
+                    evaluation_action, spec=env.spec, config=config, deterministic=flag
+                )
+            )
+            for flag in (True, False)
+        }
 
-def make_act(problem: Problem, config: Config, spec: EnvSpec) -> Callable[..., Any]:
-    """The compiled first third of a round: actions in [-1, 1] and in the box."""
+    def advance(self, rounds: int, capacity: int) -> StepReport:
+        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        if not self.state.replay:
+            buffer = empty_replay(self.learner.problem, self.config)
+            self.state = self.state._replace(replay=buffer)
+        reports: list[StepReport] = []
+        for _ in range(rounds):
+            action, box_action, metrics = self._act(self.key, self.state)
+            step = self.env.step(np.asarray(box_action))
+            self.state, report = self._update(
+                self.key, self.state, action, StepBatch(**step._asdict()), metrics
+            )
+            reports.append(report)
+        return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
-    @partial(jax.jit, compiler_options=compiler_options())
-    def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
-        act_key, *_ = round_keys(key, state)
-        action, metrics = choose_action(act_key, state, problem, config)
-        return action, to_box(spec, action), metrics
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        """Play whole episodes of the current policy: the run's own, or those of a seed."""
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
+        policy, agent = self._policies[deterministic], self.state.agent
+        shared = self.evaluation_env is self.env
+        env_state = self.env.get_state() if shared else None
+        rolled = roll_out_host(
+            key, lambda k, o: policy(agent, k, o), self.evaluation_env, episodes
+        )
+        if shared:
+            # The only environment was used: restore its state, or start new episodes.
+            self.restore(self.state, env_state)
+        return rolled
 
-    return act
+    def host_state(self) -> dict[str, Any] | None:
+        """Return the environment's state for a checkpoint; None if it cannot be saved."""
+        return self.env.get_state()
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        """Go back to a checkpoint; return False if the episodes had to start anew."""
+        self.state = state
+        if host_state is not None:
+            self.env.set_state(host_state)
+            return True
+        rounds, num_envs = int(state.rounds), self.config.training.num_envs
+        observation = self.env.reset(seed=self.config.seed + rounds)
+        key = jax.random.fold_in(self.restart_key, rounds)
+        pivot = sample_pivot(
+            key, state.agent.pivot.params, self.config.agent.pivot.std, num_envs
+        )
+        self.state = state._replace(
+            observation=jnp.asarray(observation),
+            context=Context.start(num_envs, pivot),
+            totals=Totals.zeros(num_envs, state.totals.cost.shape[1]),
+        )
+        return False
+
+    def configure(self, config: Config) -> None:
+        """Continue under another config of the same problem and networks."""
+        self.config = config
+        self._act = self._compile_act()
+        self._update = self._compile_update()
+
+    def _compile_act(self) -> Any:
+        learner, config, spec = self.learner, self.config, self.spec
+
+        @partial(jax.jit, compiler_options=compiler_options())
+        def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
+            act_key, _, _ = round_keys(key, state)
+            action, metrics = choose_action(act_key, state, learner, config)
+            return action, to_box(spec, action), metrics
+
+        return act
+
+    def _compile_update(self) -> Any:
+        learner, config = self.learner, self.config
+
+        @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
+        def update(
+            key: Key[Array, ""],
+            state: TrainState,
+            action: Array,
+            steps: Any,
+            act_metrics: Metrics,
+        ) -> tuple[TrainState, StepReport]:
+            _, pivot_key, update_key = round_keys(key, state)
+            keys = (pivot_key, update_key)
+            return store_and_update(
+                keys, state, (), action, steps, act_metrics, learner, config
+            )
+
+        return update
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+        if self.evaluation_env is not self.env:
+            self.evaluation_env.close()
 
 
 def round_keys(key: Key[Array, ""], state: TrainState) -> Array:
-    """Keys for acting, for new pivots and for learning in this round."""
+    """Return the keys of this round for acting, for new pivots and for updating."""
     return jax.random.split(jax.random.fold_in(key, state.rounds), 3)
-
-
-def make_absorb(problem: Problem, config: Config) -> Callable[..., Any]:
-    """The compiled last third of a round: remember what happened, and learn.
-
-    Its `step` is a `HostStep`, whose arrays are traced here.
-    """
-
-    @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
-    def absorb_step(
-        key: Key[Array, ""],
-        state: TrainState,
-        action: Array,
-        step: Any,
-        act_metrics: Metrics,
-    ) -> tuple[TrainState, RoundReport]:
-        _, pivot_key, learn_key = round_keys(key, state)
-        keys, happened = (pivot_key, learn_key), Happened(**step._asdict())
-        return absorb(keys, state, (), action, happened, act_metrics, problem, config)
-
-    return absorb_step
-
-
-def restart(
-    key: Key[Array, ""], state: TrainState, observation: Array, config: Config
-) -> TrainState:
-    """The same agent and replay at the start of new episodes, which draw new pivots."""
-    num_envs = observation.shape[0]
-    num_costs = state.totals.cost.shape[1]
-    pivot = pivots.sample(
-        key, state.agent.pivot.params, config.agent.pivot.std, num_envs
-    )
-    return state._replace(
-        observation=observation,
-        context=Context.start(num_envs, pivot),
-        totals=Totals.zeros(num_envs, num_costs),
-    )

@@ -11,18 +11,57 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 
-from orac.core import agent as agents
+from orac.config.schema import Config
+from orac.core import agent as agent_core
+from orac.core.agent import Learner
+from orac.envs.base import EnvSpec
 from orac.evaluation.result import cost_column, summarise
+from orac.evaluation.rollout import Episodes
 from orac.runs.progress import Progress
 from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger
-from orac.training.runners import Runner
-from orac.training.state import RoundReport, problem_for
+from orac.training.train_step import StepReport, TrainState
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """What the loop needs of a `DeviceRunner` or a `HostRunner`."""
+
+    spec: EnvSpec
+    config: Config
+    learner: Learner
+    state: TrainState
+
+    def advance(self, rounds: int, capacity: int) -> StepReport:
+        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        ...
+
+    def evaluate(
+        self, episodes: int, deterministic: bool = True, seed: int | None = None
+    ) -> Episodes:
+        """Play whole episodes of the current policy: the run's own, or those of a seed."""
+        ...
+
+    def host_state(self) -> dict[str, Any] | None:
+        """Return the environment's state for a checkpoint; None if it cannot be saved."""
+        ...
+
+    def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
+        """Go back to a checkpoint; return False if the episodes had to start anew."""
+        ...
+
+    def configure(self, config: Config) -> None:
+        """Continue under another config of the same problem and networks."""
+        ...
+
+    def close(self) -> None:
+        """Release the environments."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -159,7 +198,7 @@ def evaluate(
 
 
 def tally(
-    report: RoundReport, counters: Counters, step: int, runner: Runner
+    report: StepReport, counters: Counters, step: int, runner: Runner
 ) -> dict[str, float]:
     """One row of metrics.csv: means over the stretch, and sums over the run.
 
@@ -205,16 +244,14 @@ def tally(
 
 def known_without_updates(runner: Runner) -> dict[str, float]:
     """Multipliers, limits and pivots, which an agent has before it learns; no risks."""
-    problem = problem_for(runner.spec, runner.config)
-    unknown = jnp.full((problem.num_constraints, 1), jnp.nan)
-    metrics = agents.constraint_metrics(
-        runner.state.agent, unknown, problem, runner.config.agent
-    )
+    learner = runner.learner
+    unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
+    metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)
     return {name: float(value) for name, value in metrics.items()}
 
 
 def episode_rows(
-    report: RoundReport, first_round: int, runner: Runner
+    report: StepReport, first_round: int, runner: Runner
 ) -> list[dict[str, float]]:
     """One row per training episode that ended in this stretch, in order."""
     num_envs = runner.config.training.num_envs

@@ -11,7 +11,7 @@ from orac.config.serialization import to_dict
 from orac.runs.directory import RunDirectory
 from orac.runs.json_arrays import from_json, to_json
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
-from orac.training.runners import Runner
+from orac.training.state import empty_replay
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class Logger(Protocol):
         self, step: int, steps: int, trained: float, evaluated: float
     ) -> None: ...
 
-    def save(self, step: int, runner: Runner, counters: Any) -> None: ...
+    def save(self, step: int, runner: Any, counters: Any) -> None: ...
 
     def last_good(self) -> str:
         """A sentence that says where one can go back to."""
@@ -58,7 +58,7 @@ class NullLogger:
     ) -> None:
         pass
 
-    def save(self, step: int, runner: Runner, counters: Any) -> None:
+    def save(self, step: int, runner: Any, counters: Any) -> None:
         pass
 
     def last_good(self) -> str:
@@ -74,7 +74,7 @@ class RunLogger:
     def __init__(
         self,
         run: RunDirectory,
-        runner: Runner,
+        runner: Any,
         trackers: Iterable[str] = ("tensorboard",),
     ) -> None:
         self.run = run
@@ -86,16 +86,16 @@ class RunLogger:
         self._config = to_dict(runner.config)
         self._trackers: list[Tracker] | None = None
 
-    def restore(self, runner: Runner, counters: Any) -> list[str]:
+    def restore(self, runner: Any, counters: Any) -> list[str]:
         """Restore the newest intact checkpoint and return messages for the user.
 
         Logs are truncated to their length at that checkpoint. Without a checkpoint the
         run starts again from its config.
         """
-        state = runner.state
-        template = state._replace(replay=())
-        # Shapes only: the ring on disk must not need a second one in memory.
-        ring = jax.eval_shape(lambda: state.replay)
+        template = runner.state._replace(replay=())
+        # Only shapes: loading the replay must not need a second one in memory.
+        problem, config = runner.learner.problem, runner.config
+        ring = jax.eval_shape(lambda: empty_replay(problem, config))
         loaded = self.checkpoints.load_latest(template, ring)
         if loaded is None:
             self.run.cut_logs({})
@@ -164,7 +164,7 @@ class RunLogger:
             },
         )
 
-    def save(self, step: int, runner: Runner, counters: Any) -> None:
+    def save(self, step: int, runner: Any, counters: Any) -> None:
         state = runner.state
         extra = {
             "counters": dataclasses.asdict(counters),

@@ -1,78 +1,35 @@
-"""What a run is between two steps.
+"""How a run starts: its problem, its learner, the first training state and its keys."""
 
-A checkpoint holds a `TrainState` and nothing else is needed to go on.
-"""
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from orac.config.schema import Config
-from orac.config.validation import unknown_name
-from orac.core import agent as agents
-from orac.core import pivots, replay
-from orac.core.agent_state import AgentState
-from orac.core.cost_models import Context, Problem, make_problem
+from orac.config.validation import check_seed, unknown_name
+from orac.core import agent as agent_core
+from orac.core import replay
+from orac.core.agent import AgentState, Learner
+from orac.core.cost_models import Context, Problem, make_problem, sample_pivot
 from orac.core.replay import ReplayState
-from orac.core.types import Metrics
-from orac.envs.base import EnvSpec
+from orac.core.risk_forms import make_learner
+from orac.envs.base import EnvSpec, to_box
+from orac.training.train_step import Totals, TrainState
 
-
-class Totals(NamedTuple):
-    """Sums over the running episode of each environment."""
-
-    reward: Float[Array, " env"]
-    cost: Float[Array, "env constraint"]
-    length: Int[Array, " env"]
-
-    @staticmethod
-    def zeros(num_envs: int, num_costs: int) -> "Totals":
-        return Totals(
-            jnp.zeros(num_envs),
-            jnp.zeros((num_envs, num_costs)),
-            jnp.zeros(num_envs, jnp.int32),
-        )
-
-
-class TrainState(NamedTuple):
-    """Agent, replay, environments and counters."""
-
-    agent: AgentState
-    replay: ReplayState
-    env: Any
-    """State of the environments; empty for environments that live on the host."""
-    observation: Float[Array, "env observation"]
-    context: Context
-    totals: Totals
-    rounds: Int[Array, ""]
-    """How often every environment was stepped; env_steps = rounds * num_envs."""
-
-
-class RoundReport(NamedTuple):
-    """What leaves one round: metrics of its updates, and the episodes that ended."""
-
-    metrics: Metrics
-    """Meaningful only where `updated`."""
-    updated: Bool[Array, ""]
-    finite_action: Bool[Array, ""]
-    finite_observation: Bool[Array, ""]
-    """Of the step that was taken. With the action's, they tell who went wrong first."""
-    cost: Float[Array, " constraint"]
-    """Summed over the environments in this round."""
-    ended: Bool[Array, " env"]
-    totals: Totals
-    env_metrics: dict[str, Array]
+RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4
+"""Numbers that are folded into a seed's key: for training, for the run's evaluations, for
+episodes that restart because the environment's state was not saved, and for evaluations
+with a seed that the user chose."""
 
 
 def problem_for(spec: EnvSpec, config: Config) -> Problem:
-    """What is to be learned in this environment under this config."""
+    """Return the constrained problem of this environment under this config."""
     length = config.env.episode_length or spec.episode_length
     if length is None:
         raise ValueError(
-            f"the episode length of {spec.name!r} must be known to turn an episode's cost "
-            "limit into the critics' units; the environment has no time limit. "
+            f"the episode length of {spec.name!r} must be known to convert an episode's "
+            "cost limit to the critics' units, but the environment has no time limit. "
             "Set env.episode_length (episode_length= in Python)."
         )
     if config.constraints and len(config.constraints) != spec.num_costs:
@@ -97,33 +54,70 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
     )
 
 
+def learner_for(spec: EnvSpec, config: Config) -> Learner:
+    """Return the learner of this environment under this config."""
+    return make_learner(problem_for(spec, config), config.agent)
+
+
 def init_train_state(
     key: Key[Array, ""],
     env_state: Any,
     observation: Float[Array, "env observation"],
     spec: EnvSpec,
-    problem: Problem,
+    learner: Learner,
     config: Config,
 ) -> TrainState:
-    """A fresh agent and an empty replay at the first observations."""
+    """Return a new agent at the first observations, without a replay."""
     agent_key, pivot_key = jax.random.split(key)
     num_envs = config.training.num_envs
-    # Compiled as one: its many small draws would each be compiled alone.
-    init_agent = jax.jit(agents.init, static_argnums=(1, 2))
-    agent = init_agent(agent_key, problem, config.agent)
-    pivot = pivots.sample(
+    # Compiled as a whole: otherwise each of its many small draws is compiled separately.
+    agent = jax.jit(lambda key: agent_core.init(key, learner))(agent_key)
+    pivot = sample_pivot(
         pivot_key, agent.pivot.params, config.agent.pivot.std, num_envs
     )
-    example = replay.example_transition(
-        problem.observation_size, problem.action_size, problem.num_constraints
-    )
-    capacity = max(config.training.buffer_size, num_envs)
     return TrainState(
         agent=agent,
-        replay=replay.init(capacity, example),
+        replay=(),  # type: ignore[arg-type]
         env=env_state,
         observation=observation,
         context=Context.start(num_envs, pivot),
         totals=Totals.zeros(num_envs, spec.num_costs),
         rounds=jnp.int32(0),
     )
+
+
+def empty_replay(problem: Problem, config: Config) -> ReplayState:
+    """Return the replay that a run starts with."""
+    example = replay.example_transition(
+        problem.observation_size, problem.action_size, problem.num_constraints
+    )
+    capacity = max(config.training.buffer_size, config.training.num_envs)
+    return replay.init(capacity, example)
+
+
+def evaluation_action(
+    agent: AgentState,
+    key: Key[Array, ""],
+    observation: Float[Array, "batch observation"],
+    *,
+    spec: EnvSpec,
+    config: Config,
+    deterministic: bool,
+) -> Float[Array, "batch action"]:
+    """Return the unshifted actor's action, in the environment's box."""
+    learner = learner_for(spec, config)
+    if deterministic:
+        action = agent_core.mean_action(agent, observation, learner)
+    else:
+        action = agent_core.sampled_action(key, agent, observation, learner)
+    return to_box(spec, action)
+
+
+def evaluation_key(
+    run_key: Key[Array, ""], rounds: int, seed: int | None
+) -> Key[Array, ""]:
+    """Return the key of an evaluation: the run's own, or that of a seed."""
+    if seed is None:
+        return jax.random.fold_in(run_key, rounds)
+    check_seed("the seed of an evaluation", seed)
+    return jax.random.fold_in(jax.random.key(seed), FRESH)

@@ -1,7 +1,8 @@
-"""What a round brought, wherever its environments live: remember it, and learn.
+"""The second half of a training step, which both loops share.
 
-Both loops end a round here, so that an episode's end, its costs and its pivots mean the same
-in each.
+Store a batch of environment steps in the replay, run the gradient steps that are due, and
+keep track of episodes. The first half, acting and stepping the environments, is in
+`device_loop.py` and `host_loop.py`.
 """
 
 from typing import Any, NamedTuple
@@ -11,125 +12,153 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac.config.schema import Config
-from orac.core import agent as agents
-from orac.core import learning, pivots, replay
-from orac.core.agent_state import AgentState
-from orac.core.cost_models import Context, Problem
+from orac.core import agent as agent_core
+from orac.core import normalization, replay
+from orac.core.agent import AgentState, Learner
+from orac.core.cost_models import Context, sample_pivot
 from orac.core.replay import ReplayState
 from orac.core.types import Metrics, Transition
-from orac.envs.base import Step
-from orac.training.state import RoundReport, Totals, TrainState
 
 
-class Happened(NamedTuple):
+class Totals(NamedTuple):
+    """Sums over the running episode of each environment."""
+
+    reward: Float[Array, " env"]
+    cost: Float[Array, "env constraint"]
+    length: Int[Array, " env"]
+
+    @staticmethod
+    def zeros(num_envs: int, num_costs: int) -> "Totals":
+        return Totals(
+            jnp.zeros(num_envs),
+            jnp.zeros((num_envs, num_costs)),
+            jnp.zeros(num_envs, jnp.int32),
+        )
+
+
+class TrainState(NamedTuple):
+    """Agent, replay, environments and counters: all that a checkpoint has to hold."""
+
+    agent: AgentState
+    replay: ReplayState
+    """Empty, `()`, until training starts."""
+    env: Any
+    """State of the environments; empty for environments on the host."""
+    observation: Float[Array, "env observation"]
+    context: Context
+    totals: Totals
+    rounds: Int[Array, ""]
+    """Number of times that every environment was stepped: env_steps / num_envs."""
+
+
+class StepBatch(NamedTuple):
     """One step of every environment."""
 
     observation: Float[Array, "env observation"]
-    """What to act on next: the new episode's first one where an episode ended."""
+    """The next observation to act on: the first of a new episode where one ended."""
     next_observation: Float[Array, "env observation"]
-    """What the action led to, also at an episode's end."""
+    """The observation that the action led to, also at the end of an episode."""
     reward: Float[Array, " env"]
     cost: Float[Array, "env constraint"]
     terminated: Bool[Array, " env"]
     truncated: Bool[Array, " env"]
     metrics: dict[str, Array]
-    """The environment's own numbers by name."""
+    """The environment's own metrics by name."""
     valid: Bool[Array, " env"] | None = None
-    """False where an environment was only reset: there is no step to store. None: all are."""
-
-    @staticmethod
-    def of(step: Step, observation: Float[Array, "env observation"]) -> "Happened":
-        """A step of JAX environments, and what they show next."""
-        return Happened(
-            observation=observation,
-            next_observation=step.observation,
-            reward=step.reward,
-            cost=step.cost,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            metrics=step.metrics,
-        )
+    """False where an environment was only reset and took no step. None: all stepped."""
 
 
-def absorb(
+class StepReport(NamedTuple):
+    """What one step reports: metrics of its updates, and the episodes that ended."""
+
+    metrics: Metrics
+    """Only meaningful where `updated`."""
+    updated: Bool[Array, ""]
+    finite_action: Bool[Array, ""]
+    finite_observation: Bool[Array, ""]
+    """Whether the action and the observation after it were finite."""
+    cost: Float[Array, " constraint"]
+    """Summed over the environments."""
+    ended: Bool[Array, " env"]
+    totals: Totals
+    env_metrics: dict[str, Array]
+
+
+def store_and_update(
     keys: tuple[Key[Array, ""], Key[Array, ""]],
     state: TrainState,
     env_state: Any,
     action: Float[Array, "env action"],
-    happened: Happened,
+    steps: StepBatch,
     act_metrics: Metrics,
-    problem: Problem,
+    learner: Learner,
     config: Config,
-) -> tuple[TrainState, RoundReport]:
-    """The second half of a round: into the replay, gradient steps, and the books."""
-    pivot_key, learn_key = keys
-    row = transition_of(state, action, happened, problem)
-    buffer = replay.add(state.replay, row, happened.valid)
+) -> tuple[TrainState, StepReport]:
+    """Store a batch of environment steps and run the updates that are due."""
+    pivot_key, update_key = keys
+    transition = Transition(
+        observation=state.observation,
+        action=action,
+        reward=steps.reward,
+        # Without constraints (plain SAC) costs are logged but not learned from.
+        cost=steps.cost[:, : learner.problem.num_constraints],
+        next_observation=steps.next_observation,
+        terminated=steps.terminated,
+        truncated=steps.truncated,
+        accumulated_cost=state.context.accumulated_cost,
+        accumulated_discount=state.context.accumulated_discount,
+    )
+    buffer = replay.add(state.replay, transition, steps.valid)
     agent = state.agent
     if config.agent.normalize_observations:
-        agent = agents.observe(agent, state.observation)
+        stats = normalization.update(agent.observation_stats, state.observation)
+        agent = agent._replace(observation_stats=stats)
     rounds = state.rounds + 1
-    agent, metrics, updated = learn(learn_key, agent, buffer, rounds, problem, config)
-    ended, paid, summed, totals = add_to_totals(state.totals, happened)
+    agent, metrics, updated = update_if_due(
+        update_key, agent, buffer, rounds, learner, config
+    )
+    ended, cost, summed, totals = add_to_totals(state.totals, steps)
     new_state = TrainState(
         agent=agent,
         replay=buffer,
         env=env_state,
-        observation=happened.observation,
+        observation=steps.observation,
         context=next_context(
-            pivot_key, agent, state.context, row.cost, ended, config, happened.valid
+            pivot_key, agent, state.context, transition.cost, ended, config, steps.valid
         ),
         totals=totals,
         rounds=rounds,
     )
-    return new_state, RoundReport(
+    return new_state, StepReport(
         metrics={**metrics, **act_metrics},
         updated=updated,
         finite_action=jnp.isfinite(action).all(),
-        finite_observation=jnp.isfinite(happened.next_observation).all(),
-        cost=paid.sum(axis=0),
+        finite_observation=jnp.isfinite(steps.next_observation).all(),
+        cost=cost.sum(axis=0),
         ended=ended,
         totals=summed,
-        env_metrics=happened.metrics,
-    )
-
-
-def transition_of(
-    state: TrainState, action: Array, happened: Happened, problem: Problem
-) -> Transition:
-    """A round's rows for the replay, with what was paid before the step."""
-    return Transition(
-        observation=state.observation,
-        action=action,
-        reward=happened.reward,
-        # Without constraints (plain SAC) costs are logged, not learned from.
-        cost=happened.cost[:, : problem.num_constraints],
-        next_observation=happened.next_observation,
-        terminated=happened.terminated,
-        truncated=happened.truncated,
-        accumulated_cost=state.context.accumulated_cost,
-        accumulated_discount=state.context.accumulated_discount,
+        env_metrics=steps.metrics,
     )
 
 
 def add_to_totals(
-    totals: Totals, happened: Happened
+    totals: Totals, steps: StepBatch
 ) -> tuple[Bool[Array, " env"], Float[Array, "env constraint"], Totals, Totals]:
-    """Who ended, what was paid, the sums with it, and the same with ended ones at zero."""
-    ended = happened.terminated | happened.truncated
-    reward, cost, length = happened.reward, happened.cost, totals.length + 1
-    if happened.valid is not None:
-        ended = ended & happened.valid
-        reward = jnp.where(happened.valid, reward, 0)
-        cost = jnp.where(happened.valid[:, None], cost, 0)
-        # A call that only reset an environment is no step of an episode.
-        length = totals.length + happened.valid
+    """Return which episodes ended, the costs, the new sums, and these reset at an end."""
+    ended = steps.terminated | steps.truncated
+    reward, cost, length = steps.reward, steps.cost, totals.length + 1
+    if steps.valid is not None:
+        ended = ended & steps.valid
+        reward = jnp.where(steps.valid, reward, 0)
+        cost = jnp.where(steps.valid[:, None], cost, 0)
+        # A call that only reset an environment is not a step of an episode.
+        length = totals.length + steps.valid
     summed = Totals(totals.reward + reward, totals.cost + cost, length)
-    keep = ~ended
-    going_on = Totals(
-        summed.reward * keep, summed.cost * keep[:, None], summed.length * keep
+    running = ~ended
+    reset = Totals(
+        summed.reward * running, summed.cost * running[:, None], summed.length * running
     )
-    return ended, cost, summed, going_on
+    return ended, cost, summed, reset
 
 
 def next_context(
@@ -141,12 +170,12 @@ def next_context(
     config: Config,
     valid: Bool[Array, " env"] | None = None,
 ) -> Context:
-    """Add a step's cost to what the episode paid; new episodes draw a new pivot.
+    """Add the step's cost to what the episode has paid; a new episode draws a new pivot.
 
-    Where `valid` is False nothing was stepped, and nothing changes.
+    Rows that are not `valid` took no step and stay as they are.
     """
     num_envs = done.shape[0]
-    pivot = pivots.sample(key, agent.pivot.params, config.agent.pivot.std, num_envs)
+    pivot = sample_pivot(key, agent.pivot.params, config.agent.pivot.std, num_envs)
     fresh = Context.start(num_envs, pivot)
     paid = context.accumulated_cost + context.accumulated_discount[:, None] * cost
     discount = context.accumulated_discount * config.agent.cost_discount
@@ -164,15 +193,15 @@ def next_context(
     )
 
 
-def learn(
+def update_if_due(
     key: Key[Array, ""],
     agent: AgentState,
     buffer: ReplayState,
     rounds: Int[Array, ""],
-    problem: Problem,
+    learner: Learner,
     config: Config,
 ) -> tuple[AgentState, Metrics, Bool[Array, ""]]:
-    """The gradient steps that are due after this round, if any."""
+    """Run the gradient steps that are due after this many rounds, if any."""
     training = config.training
     updates_key, outer_key = jax.random.split(key)
     ratio = training.gradient_steps * training.num_envs
@@ -181,23 +210,22 @@ def learn(
         rounds % every == 0
     )
 
-    def one(agent: AgentState, update_key: Array) -> tuple[AgentState, Metrics]:
-        sample_key, key = jax.random.split(update_key)
+    def update_once(agent: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+        sample_key, update_key = jax.random.split(key)
         batch = replay.sample(sample_key, buffer, training.batch_size)
-        return agents.update(key, agent, batch, problem, config.agent)
+        return agent_core.update(update_key, agent, batch, learner)
 
-    def all_due(agent: AgentState) -> tuple[AgentState, Metrics]:
+    def update_all(agent: AgentState) -> tuple[AgentState, Metrics]:
         if num_updates == 1:
-            return one(agent, updates_key)
+            return update_once(agent, updates_key)
         keys = jax.random.split(updates_key, num_updates)
-        agent, metrics = jax.lax.scan(one, agent, keys)
+        agent, metrics = jax.lax.scan(update_once, agent, keys)
         return agent, jax.tree.map(lambda x: x.mean(), metrics)
 
-    shapes = jax.eval_shape(all_due, agent)[1]
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    agent, metrics = jax.lax.cond(due, all_due, lambda a: (a, nothing), agent)
-    agent = outer_step(outer_key, agent, buffer, rounds, problem, config)
-    return agent, metrics, due
+    shapes = jax.eval_shape(update_all, agent)[1]
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    agent, metrics = jax.lax.cond(due, update_all, lambda a: (a, zeros), agent)
+    return outer_step(outer_key, agent, buffer, rounds, learner, config), metrics, due
 
 
 def outer_step(
@@ -205,11 +233,12 @@ def outer_step(
     agent: AgentState,
     buffer: ReplayState,
     rounds: Int[Array, ""],
-    problem: Problem,
+    learner: Learner,
     config: Config,
 ) -> AgentState:
-    """The dual form's update of its pivots, every so many environment steps."""
-    if config.agent.risk_form != "dual" or not problem.constraints:
+    """Run the cost model's outer step, if it has one, every so many environment steps."""
+    update_outer = learner.costs.outer_step
+    if update_outer is None:
         return agent
     num_envs, every = config.training.num_envs, config.agent.pivot.every
     steps = rounds * num_envs
@@ -217,9 +246,9 @@ def outer_step(
         steps // every > (steps - num_envs) // every
     )
 
-    def outer(agent: AgentState) -> AgentState:
+    def run(agent: AgentState) -> AgentState:
         sample_key, update_key = jax.random.split(key)
         batch = replay.sample(sample_key, buffer, config.training.batch_size)
-        return learning.update_pivot(update_key, agent, batch, problem, config.agent)
+        return update_outer(update_key, agent, batch, learner)
 
-    return jax.lax.cond(due, outer, lambda a: a, agent)
+    return jax.lax.cond(due, run, lambda a: a, agent)

@@ -1,0 +1,27 @@
+"""The risk forms: one module per way of representing and measuring the risk of cost.
+
+`agent.risk_form` names the form; `make_learner` looks it up. To add one, write a function
+`(problem, config) -> CostModel` and enter it in `COST_MODELS`.
+"""
+
+from collections.abc import Callable
+
+from orac.config.schema import AgentConfig
+from orac.core.agent import Learner
+from orac.core.cost_models import CostModel, Problem
+from orac.core.optimizers import make_optimizers
+from orac.core.risk_forms.dual import dual_model
+from orac.core.risk_forms.fixed_quantiles import scalar_model
+from orac.core.risk_forms.implicit import implicit_model
+
+COST_MODELS: dict[str, Callable[[Problem, AgentConfig], CostModel]] = {
+    "scalar": scalar_model,
+    "implicit": implicit_model,
+    "dual": dual_model,
+}
+
+
+def make_learner(problem: Problem, config: AgentConfig) -> Learner:
+    """Return the learner of this problem, with the cost model that the config names."""
+    costs = COST_MODELS[config.risk_form](problem, config)
+    return Learner(problem, config, costs, make_optimizers(config))

@@ -1,0 +1,189 @@
+"""The dual ("linear") form: CVaR as an infimum over a pivot, which joins the inputs.
+
+`risk = mean_k relu(q_k - pivot) / tail + pivot`. Actor and critics take the pivot as an
+input; a sampler of pivots learns, in an outer step, where the pivot should be. In the
+episodic mode the cost already paid enters too, so that the gate is on the whole episode.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from orac.config.schema import AgentConfig
+from orac.core import critics, exploration, lagrange, networks, risk
+from orac.core.agent import AgentState, Learner, prepare_batch, reward_values
+from orac.core.cost_models import (
+    Context,
+    CostModel,
+    CostRisk,
+    CostTargets,
+    Problem,
+    mean_pivot,
+    pivot_from_uniform,
+)
+from orac.core.optimizers import apply_gradients
+from orac.core.risk_forms.fixed_quantiles import grid_quantiles, init_critics
+from orac.core.types import Metrics, Transition
+
+
+def append_pivot(
+    observation: Float[Array, "batch observation"], context: Context
+) -> Float[Array, "batch input"]:
+    """Return what actor and critics see: the observation and the pivot. Eq. (35)."""
+    return jnp.concatenate([observation, context.pivot], axis=-1)
+
+
+def reached_discount(context: Context) -> Float[Array, " batch"]:
+    """Return the discount factor at this step of the episode, bounded away from 0."""
+    # Numerics: it is divided by, and underflows in episodes of thousands of steps.
+    return jnp.maximum(context.accumulated_discount, 1e-6)
+
+
+def to_remaining_cost(
+    value: Float[Array, "constraint #batch"], context: Context, config: AgentConfig
+) -> Float[Array, "constraint #batch"]:
+    """Convert an episode's pivot or limit to the units of the cost to go from this step.
+
+    With e paid so far and b the discount reached, e + b z >= value means
+    z >= (value - e) / b. The stationary mode leaves the value as it is.
+    """
+    if config.pivot.mode != "episodic":
+        return value
+    return (value - context.accumulated_cost.T) / reached_discount(context)
+
+
+def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
+    """Return the dual form, for CVaR and the mean."""
+    input_size = problem.observation_size + problem.num_constraints
+    even = critics.uniform_fractions(config.num_quantiles)
+    episodic = config.pivot.mode == "episodic"
+
+    def init(key: Array) -> tuple[networks.Mlp, ...]:
+        return init_critics(key, input_size, config.num_quantiles, problem, config)
+
+    def quantiles(members: Any, inputs: Array, action: Array) -> Array:
+        return grid_quantiles(
+            members, inputs, action, config.num_quantiles, problem, config
+        )
+
+    def local_pivot(context: Context) -> Float[Array, "constraint batch"]:
+        pivot = problem.limits[:, None] * context.pivot.T
+        return to_remaining_cost(pivot, context, config)
+
+    def risk_to_go(
+        average: Float[Array, "constraint batch quantile"], context: Context
+    ) -> Float[Array, "constraint batch"]:
+        pivot = local_pivot(context)
+        dual = [
+            risk.dual_risk(average[m], pivot[m], risk.dual_tail(constraint.measure))
+            for m, constraint in enumerate(problem.constraints)
+        ]
+        return jnp.stack(dual) if dual else jnp.zeros_like(pivot)
+
+    def targets(
+        key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
+    ) -> CostTargets:
+        following = quantiles(members, inputs, action)
+        return CostTargets(
+            critics.cost_targets(cost, ends, following, config.cost_discount), even
+        )
+
+    def loss(
+        key: Array, members: Any, inputs: Array, action: Array, wanted: CostTargets
+    ) -> Array:
+        predicted = quantiles(members, inputs, action)
+        return critics.cost_loss(
+            predicted, even, wanted.quantiles, wanted.fractions.widths, config.kappa
+        )
+
+    def cost_risk(
+        key: Array, members: Any, inputs: Array, action: Array, context: Context
+    ) -> CostRisk:
+        predicted = quantiles(members, inputs, action)
+        # The ensemble is averaged before risk is taken: it matters in this form.
+        average = predicted.mean(axis=1)
+        # Fraction of rows whose quantiles all lie below the pivot: they give no gradient.
+        below = (average < local_pivot(context)[..., None]).all(axis=-1)
+        dead_zone = below.mean(axis=-1, dtype=jnp.float32)
+        metrics = {
+            f"constraint/dead_zone/{name}": dead_zone[m]
+            for m, name in enumerate(problem.names)
+        }
+        return CostRisk(risk_to_go(average, context), predicted, metrics)
+
+    def optimistic_risk(
+        members: Any, inputs: Array, action: Array, context: Context
+    ) -> Array:
+        optimistic = exploration.optimistic_quantiles(
+            quantiles(members, inputs, action).swapaxes(0, 1),
+            config.exploration.cost_optimism,
+        )
+        return risk_to_go(optimistic, context)
+
+    def remaining_limits(context: Context) -> tuple[Array, Array | float]:
+        limits = to_remaining_cost(problem.limits[:, None], context, config)
+        return limits, (reached_discount(context) if episodic else 1.0)
+
+    def episode_risk(risk_to_go: Array, context: Context) -> Array:
+        if not episodic:
+            return risk_to_go
+        return context.accumulated_cost.T + reached_discount(context) * risk_to_go
+
+    def pivot_metrics(params: Array) -> Metrics:
+        pivots = mean_pivot(params) * problem.limits
+        return {
+            f"constraint/pivot/{name}": pivots[m]
+            for m, name in enumerate(problem.names)
+        }
+
+    return CostModel(
+        input_size=input_size,
+        init=init,
+        network_inputs=append_pivot,
+        targets=targets,
+        loss=loss,
+        risk=cost_risk,
+        optimistic_risk=optimistic_risk,
+        remaining_limits=remaining_limits,
+        episode_risk=episode_risk,
+        evaluation_inputs=mean_pivot,
+        pivot_metrics=pivot_metrics,
+        outer_step=update_pivot if problem.constraints else None,
+    )
+
+
+def update_pivot(
+    key: Key[Array, ""], state: AgentState, batch: Transition, learner: Learner
+) -> AgentState:
+    """Move the sampler towards better pivots: the dual form's outer step. Eq. (36).
+
+    The critics are frozen. The gradient reaches the pivot directly and through the
+    critics' input, but not through the actor.
+    """
+    problem, config, costs = learner.problem, learner.config, learner.costs
+    pivot_key, action_key, risk_key = jax.random.split(key, 3)
+    batch_size = batch.reward.shape[0]
+    uniform = jax.random.uniform(pivot_key, (batch_size, problem.num_constraints))
+
+    def loss(params: Array) -> Array:
+        pivot = pivot_from_uniform(uniform, params, config.pivot.std)
+        prepared = prepare_batch(state, batch, pivot, learner)
+        inputs, context = prepared.inputs, prepared.context
+        mean, std = networks.apply_actor(state.actor.params, inputs)
+        action, _ = networks.sample_action(action_key, mean, std)
+        action = jax.lax.stop_gradient(action)
+        value = reward_values(state.reward_critics.params, inputs, action).min(axis=0)
+        cost = costs.risk(risk_key, state.cost_critics.params, inputs, action, context)
+        mask = lagrange.initial_state_mask(context.accumulated_discount, config)
+        episode_risk = costs.episode_risk(cost.risk, context)
+        mean_risk = lagrange.mean_risk(episode_risk, mask)
+        # Deviates from Eq. (36): the relu of the mean violation, not the mean of the
+        # relu, as SRCPO's code has it.
+        violation = jnp.maximum(mean_risk - problem.limits, 0).sum()
+        return -value.mean() + config.pivot.penalty * violation
+
+    gradient = jax.grad(loss)(state.pivot.params)
+    pivot = apply_gradients(learner.optimizers.pivot, state.pivot, gradient)
+    return state._replace(pivot=pivot)

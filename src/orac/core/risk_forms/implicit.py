@@ -1,0 +1,296 @@
+"""The implicit form: quantile networks that take the level as an input (IQN).
+
+The loss is evaluated at random levels, and risk at levels inside the tail. The network's
+last two layers have a hand-written gradient, because XLA's CPU backend compiles a slow one;
+`results/benchmarks` has what that saves.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
+from jaxtyping import Array, Float, Key
+
+from orac.config.schema import AgentConfig
+from orac.core import critics, exploration, networks, risk
+from orac.core.cost_models import Context, CostModel, CostRisk, CostTargets, Problem
+from orac.core.critics import Fractions
+from orac.core.networks import EPSILON, Layer, Mlp, broadcast_rows
+from orac.core.risk_forms.fixed_quantiles import without_pivot
+
+
+class ImplicitQuantile(NamedTuple):
+    """Parameters of a quantile network that takes the level as an input."""
+
+    features: Mlp
+    embedding: Layer
+    merge: Layer
+    output: Layer
+
+
+def init_network(
+    key: Key[Array, ""],
+    input_size: int,
+    hidden_sizes: tuple[int, ...],
+    embedding_size: int,
+    layer_norm: bool,
+) -> ImplicitQuantile:
+    """Return a new network. The last hidden size is the merge layer's width."""
+    features_key, embedding_key, merge_key, output_key = jax.random.split(key, 4)
+    *feature_sizes, merge_size = hidden_sizes
+    width = feature_sizes[-1]
+    return ImplicitQuantile(
+        features=networks.init_mlp(
+            features_key, (input_size, *feature_sizes), layer_norm, head=False
+        ),
+        embedding=networks.init_layer(embedding_key, embedding_size, width, layer_norm),
+        merge=networks.init_layer(merge_key, width, merge_size, layer_norm),
+        output=networks.init_layer(output_key, merge_size, 1, layer_norm=False),
+    )
+
+
+def embed_levels(
+    embedding: Layer, levels: Float[Array, "*batch quantile"]
+) -> Float[Array, "*batch quantile feature"]:
+    """Return sigmoid(linear(cos(pi i level))) for i = 1 .. embedding size."""
+    multiples = jnp.pi * jnp.arange(1, embedding.weight.shape[0] + 1)
+    cosines = jnp.cos(levels.reshape(-1, 1) * multiples)
+    embedded = jax.nn.sigmoid(networks.apply_layer(embedding, cosines))
+    return embedded.reshape(*levels.shape, -1)
+
+
+def apply_network(
+    member: ImplicitQuantile,
+    rows: Float[Array, "batch input"],
+    levels: Float[Array, "*batch quantile"],
+) -> Float[Array, "batch quantile"]:
+    """Return quantiles at `levels`, which are shared by the batch or given per row."""
+    features = jax.nn.relu(networks.apply_mlp(member.features, rows))
+    embedded = embed_levels(member.embedding, levels)
+    merged, bias = merge(member.merge, features, embedded)
+    scale, offset = member.merge.scale, member.merge.offset
+    weight = member.output.weight[:, 0]
+    if scale is None or offset is None:
+        values = jax.nn.relu(merged + broadcast_rows(bias, merged.shape)) @ weight
+    else:
+        values = normalized_head(merged, bias, scale, offset, weight)
+    return values.reshape(rows.shape[0], -1) + member.output.bias
+
+
+def merge(
+    layer: Layer,
+    features: Float[Array, "batch feature"],
+    embedded: Float[Array, "*batch quantile feature"],
+) -> tuple[Float[Array, "batch*quantile output"], Float[Array, " output"]]:
+    """Return linear(features * embedded) without its bias, and the bias.
+
+    With shared levels the embedding may scale the weights instead of the features:
+    (f * e) W = f (e * W). The product is the same and the smaller factor is scaled.
+    """
+    weight, bias = networks.centred(layer)
+    (batch, width), quantiles = features.shape, embedded.shape[-2]
+    if embedded.ndim == 2 and batch >= width:
+        scaled = embedded.T[:, :, None] * weight[:, None, :]
+        product = features @ scaled.reshape(width, -1)
+    else:
+        product = (features[:, None] * embedded).reshape(-1, width) @ weight
+    return product.reshape(batch * quantiles, -1), bias
+
+
+def no_fusion(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile `function` as a separate loop on a CPU, without fusing its neighbours.
+
+    XLA would fuse in what comes before and after: random bits that are recomputed for
+    every element, and reshapes that prevent vectorisation. That measured seven times
+    slower. Other platforms compile it as they see fit.
+    """
+    separate = jax.jit(function, inline=False)
+
+    def on_cpu(*arguments: Array) -> Any:
+        with set_xla_metadata(inlineable="false"):
+            return separate(*arguments)
+
+    def call(*arguments: Array) -> Any:
+        return jax.lax.platform_dependent(*arguments, cpu=on_cpu, default=function)
+
+    return call
+
+
+def normalized_head(
+    rows: Float[Array, "rows hidden"],
+    bias: Float[Array, " hidden"],
+    scale: Float[Array, " hidden"],
+    offset: Float[Array, " hidden"],
+    weight: Float[Array, " hidden"],
+) -> Float[Array, " rows"]:
+    """Return relu(z / rms(z) * scale + offset) @ weight with z = rows + bias.
+
+    The gradient that reaches the hidden layer has rank one, a number per row times
+    `weight`, so all gradients follow from two matrices: where the relu is on, and the
+    normalised rows there.
+    """
+    return _head(rows, bias, scale, offset, weight)
+
+
+@no_fusion
+def _values(
+    rows: Array, bias: Array, scale: Array, offset: Array, weight: Array
+) -> tuple[Array, Array]:
+    rows = rows + bias
+    # The mean over a row as a product, for the reason that `broadcast_rows` gives.
+    even = jnp.full(rows.shape[-1], 1 / rows.shape[-1], rows.dtype)
+    inverse = jax.lax.rsqrt(jnp.square(rows) @ even + EPSILON)
+    hidden = jnp.maximum(rows * inverse[:, None] * scale + offset, 0)
+    return hidden @ weight, inverse
+
+
+@no_fusion
+def _gradients(
+    rows: Array,
+    bias: Array,
+    scale: Array,
+    offset: Array,
+    weight: Array,
+    inverse: Float[Array, " rows"],
+    gradient: Float[Array, " rows"],
+) -> tuple[Array, ...]:
+    unit = (rows + bias) * inverse[:, None]
+    on = (unit * scale + offset > 0).astype(rows.dtype)
+    active = on * unit
+    pull = weight * scale
+    along = (active @ pull)[:, None] / rows.shape[-1]
+    to_rows = (gradient * inverse)[:, None] * (on * pull - unit * along)
+    sum_on, sum_active = gradient @ on, gradient @ active
+    return (
+        to_rows,
+        jnp.ones_like(gradient) @ to_rows,
+        weight * sum_active,
+        weight * sum_on,
+        scale * sum_active + offset * sum_on,
+    )
+
+
+def _head_forward(*arguments: Array) -> tuple[Array, tuple[Array, ...]]:
+    values, inverse = _values(*arguments)
+    return values, (*arguments, inverse)
+
+
+_head: Any = jax.custom_vjp(lambda *arguments: _values(*arguments)[0])
+_head.defvjp(_head_forward, lambda saved, gradient: _gradients(*saved, gradient))
+
+
+def tail_levels(fractions: Fractions, problem: Problem) -> Float[Array, "constraint ..."]:
+    """Move levels to where each constraint's risk measure looks. Eq. (26).
+
+    The widths stay the same, so a plain weighted sum at these levels is the risk.
+    """
+    if not problem.constraints:
+        return for_each_constraint(fractions.levels, problem)
+    levels = [
+        risk.distort_levels(constraint.measure, fractions.levels)
+        for constraint in problem.constraints
+    ]
+    return jnp.stack(levels)
+
+
+def for_each_constraint(levels: Array, problem: Problem) -> Array:
+    """Repeat levels along a new leading axis, one entry per constraint."""
+    return jnp.broadcast_to(levels, (problem.num_constraints, *levels.shape))
+
+
+def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
+    """Return the implicit form, for any risk measure."""
+    members_per_constraint = config.num_cost_critics
+
+    def init(key: Array) -> tuple[ImplicitQuantile, ...]:
+        rows = problem.observation_size + problem.action_size
+        count = problem.num_constraints * members_per_constraint
+        return tuple(
+            init_network(
+                jax.random.fold_in(key, i),
+                rows,
+                config.hidden_sizes,
+                config.embedding_size,
+                config.layer_norm,
+            )
+            for i in range(count)
+        )
+
+    def sample_fractions(key: Array, batch: int, count: int) -> Fractions:
+        rows = () if config.shared_fractions else (batch,)
+        return critics.sample_fractions(key, (*rows, count))
+
+    def quantiles(
+        members: Any,
+        inputs: Float[Array, "batch input"],
+        action: Float[Array, "batch action"],
+        levels: Float[Array, "constraint *batch quantile"],
+    ) -> Float[Array, "constraint ensemble batch quantile"]:
+        shape = (problem.num_constraints, members_per_constraint, inputs.shape[0])
+        if not members:
+            return jnp.zeros((*shape, levels.shape[-1]))
+        rows = jnp.concatenate([inputs, action], axis=-1)
+        flat = jnp.stack(
+            [
+                apply_network(member, rows, levels[i // members_per_constraint])
+                for i, member in enumerate(members)
+            ]
+        )
+        return flat.reshape(*shape, flat.shape[-1])
+
+    def targets(
+        key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
+    ) -> CostTargets:
+        fractions = sample_fractions(key, inputs.shape[0], config.num_quantiles)
+        levels = for_each_constraint(fractions.levels, problem)
+        following = quantiles(members, inputs, action, levels)
+        return CostTargets(
+            critics.cost_targets(cost, ends, following, config.cost_discount), fractions
+        )
+
+    def loss(
+        key: Array, members: Any, inputs: Array, action: Array, wanted: CostTargets
+    ) -> Array:
+        fractions = sample_fractions(key, inputs.shape[0], config.num_quantiles)
+        levels = for_each_constraint(fractions.levels, problem)
+        predicted = quantiles(members, inputs, action, levels)
+        return critics.cost_loss(
+            predicted,
+            fractions,
+            wanted.quantiles,
+            wanted.fractions.widths,
+            config.kappa,
+        )
+
+    def cost_risk(
+        key: Array, members: Any, inputs: Array, action: Array, context: Context
+    ) -> CostRisk:
+        fractions = sample_fractions(key, inputs.shape[0], config.num_policy_quantiles)
+        levels = tail_levels(fractions, problem)
+        predicted = quantiles(members, inputs, action, levels)
+        average = predicted.mean(axis=1)
+        return CostRisk(risk.risk_of(average, fractions.widths), predicted, {})
+
+    def optimistic_risk(
+        members: Any, inputs: Array, action: Array, context: Context
+    ) -> Array:
+        # Even fractions: exploration must not be noisy.
+        even = critics.uniform_fractions(config.num_policy_quantiles)
+        levels = tail_levels(even, problem)
+        optimistic = exploration.optimistic_quantiles(
+            quantiles(members, inputs, action, levels).swapaxes(0, 1),
+            config.exploration.cost_optimism,
+        )
+        return risk.risk_of(optimistic, even.widths)
+
+    return CostModel(
+        input_size=problem.observation_size,
+        init=init,
+        targets=targets,
+        loss=loss,
+        risk=cost_risk,
+        optimistic_risk=optimistic_risk,
+        **without_pivot(problem),
+    )
