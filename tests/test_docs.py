@@ -1,14 +1,15 @@
-"""The documentation is true to itself: lengths, order, links, names, and no gaps."""
+"""Check the documentation: its order, its links, the names it uses, and the reference pages."""
 
 import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
@@ -25,24 +26,24 @@ pages = pytest.mark.parametrize(
 )
 
 
-def lines_of(name):
-    return (ROOT / name).read_text().splitlines()
+def read(name):
+    return (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("README.md", 150), ("CONTRIBUTING.md", 60)]
+    ("name", "max_lines"), [("README.md", 150), ("CONTRIBUTING.md", 60)]
 )
-def test_what_is_read_first_is_short(name, most):
-    assert len(lines_of(name)) <= most
+def test_the_first_pages_are_short(name, max_lines):
+    assert len(read(name).splitlines()) <= max_lines
 
 
-def test_the_readme_has_its_order():
-    text = (ROOT / "README.md").read_text()
+def test_the_readme_sections_are_in_order():
+    text = read("README.md")
     order = [
-        "Train a policy",
+        "`orac` trains",
         "](docs/images/maze_paths.png)",
         "make demo",
-        "## Twelve lines",
+        "## A short example",
         "## Where is ...?",
         "<!-- results:begin -->",
         "<!-- results:end -->",
@@ -56,103 +57,126 @@ def test_the_readme_has_its_order():
     assert places == sorted(places)
 
 
-def test_the_readme_starts_with_twelve_lines_of_python():
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert block and len(block[1].splitlines()) <= 12
+def python_blocks(name):
+    return re.findall(r"```python\n(.*?)```", read(name), re.DOTALL)
 
 
-def test_the_files_that_the_readme_names_exist():
-    text = (ROOT / "README.md").read_text()
-    named = re.findall(r"`((?:src|docs|examples|tests|tools)/[\w./]+)`", text)
+def test_the_example_of_the_readme_has_at_most_twelve_lines():
+    assert len(python_blocks("README.md")[0].splitlines()) <= 12
+
+
+def test_the_start_page_has_the_example_of_the_readme():
+    assert python_blocks("docs/index.md") == python_blocks("README.md")
+
+
+def test_the_files_named_in_the_readme_exist():
+    named = re.findall(
+        r"`((?:src|docs|examples|tests|tools)/[\w./]+)`", read("README.md")
+    )
     assert named
     for path in named:
         assert (ROOT / path).exists(), path
 
 
+def test_the_modules_named_in_a_page_exist():
+    for page in (ROOT / "docs").rglob("*.md"):
+        for dotted in re.findall(r"`(orac\.[a-z_]+\.[\w.]+)`", page.read_text()):
+            path, name = docs_coverage.locate(dotted)
+            assert not name or re.search(rf"\b{name}\b", path.read_text()), dotted
+
+
 def test_the_changelog_has_a_heading_for_results():
-    headings = [line for line in lines_of("CHANGELOG.md") if line.startswith("### ")]
-    known = {"Added", "Changed", "Fixed", "Removed", "Results"}
-    assert "### Results" in headings
-    assert {heading.removeprefix("### ") for heading in headings} <= known
+    headings = re.findall(r"^### (.*)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert "Results" in headings
+    assert {*headings} <= {"Added", "Changed", "Fixed", "Removed", "Results"}
+
+
+def linked_files(page):
+    """Return the files that a page links to; check the addresses of other sites."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            assert target.startswith("https://"), target
+        elif not target.startswith("#"):
+            found.append((page.parent / target.partition("#")[0]).resolve())
+    return found
+
+
+@cache
+def ignored_files():
+    """Return the linked files that Git ignores, so that a clone does not have them."""
+    linked = {str(path) for page in PAGES for path in linked_files(page)}
+    found = subprocess.run(
+        ["git", "check-ignore", "--stdin"],
+        input="\n".join(sorted(linked)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    return {*found.stdout.splitlines()}
 
 
 @pages
-def test_links_go_somewhere(page):
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            continue
-        if "://" in target:
-            assert target.startswith("https://"), target
-        else:
-            path = page.parent / target.partition("#")[0]
-            assert path.exists(), target
-            assert not is_ignored(path), f"{target} is here, but git ignores it"
+def test_links_lead_to_existing_files(page):
+    for path in linked_files(page):
+        assert path.exists(), path
+        assert str(path) not in ignored_files(), f"Git ignores {path}"
 
 
-def is_ignored(path):
-    """A file of ours that others would not get with a clone."""
-    command = ["git", "check-ignore", "--quiet", str(path.resolve())]
-    return subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
-
-
-# What is only known where the project is made has no place in what users read.
 PRIVATE = re.compile(
     r"/work/|/tmp/|/root/|\bissue #?\d+|\bhelpers?\b|\bintegrator\b|\bsessions?\b", re.I
 )
+"""Words about how and where the project is developed, which users do not need."""
 
 
 @pages
-def test_the_project_speaks_of_itself_alone(page):
+def test_pages_do_not_mention_how_the_project_is_developed(page):
     found = PRIVATE.search(page.read_text())
     assert not found, found
 
 
 @pytest.mark.parametrize("name", ["troubleshooting", "tutorial", "algorithms"])
-def test_the_settings_and_columns_that_a_page_names_exist(name):
-    text = (ROOT / f"docs/{name}.md").read_text()
-    fields = config_text.flatten(config_text.to_dict(Config()))
-    metrics = (ROOT / "docs/metrics.md").read_text()
-    for dotted in re.findall(
-        r"`((?:agent|training|evaluation)\.[\w.]+)(?:=[^`]*)?`", text
-    ):
-        assert dotted in fields or any(f.startswith(f"{dotted}.") for f in fields), (
-            dotted
-        )
+def test_the_settings_and_columns_named_in_a_page_exist(name):
+    text = read(f"docs/{name}.md")
+    fields = serialization.flatten(serialization.to_dict(Config()))
+    setting = r"`((?:agent|training|evaluation)\.[\w.]+)(?:=[^`]*)?`"
+    for dotted in re.findall(setting, text):
+        group = any(field.startswith(f"{dotted}.") for field in fields)
+        assert dotted in fields or group, dotted
+    metrics = read("docs/metrics.md")
     prefix = "constraint|train|critic|actor|explore"
-    columns = re.findall(rf"`((?:{prefix})/[\w/<>]+)`", text)
-    for column in columns:
+    for column in re.findall(rf"`((?:{prefix})/[\w/<>]+)`", text):
         assert f"`{column}`" in metrics, column
 
 
-def test_every_page_of_docs_has_a_place_in_the_site():
-    navigation = (ROOT / "mkdocs.yml").read_text()
+def test_every_page_is_in_the_navigation_of_the_site():
+    navigation = read("mkdocs.yml")
     for page in (ROOT / "docs").rglob("*.md"):
         assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
-def test_the_build_fails_on_a_name_without_a_docstring(tmp_path, monkeypatch):
+def test_the_build_fails_on_a_public_name_without_a_docstring(tmp_path, monkeypatch):
     (tmp_path / "orac").mkdir()
-    (tmp_path / "orac/__init__.py").write_text('_HOMES = {"Good": "orac.room"}\n')
-    (tmp_path / "orac/room.py").write_text(
-        '"""A room."""\n\nclass Good:\n    """Fine."""\n\n    def bad(self): ...\n\n'
+    (tmp_path / "orac/__init__.py").write_text('_HOMES = {"Good": "orac.module"}\n')
+    (tmp_path / "orac/module.py").write_text(
+        '"""A module."""\n\nclass Good:\n    """Fine."""\n\n    def bad(self): ...\n\n'
         "    def _hidden(self): ...\n"
     )
     monkeypatch.setattr(docs_coverage, "SOURCE", tmp_path)
-    shown = {"orac.room", "orac.room.Good"}
-    found = docs_coverage.find_problems({"orac.room"}, shown)
-    assert found == ["orac.room.Good.bad has no docstring."]
-    found = docs_coverage.find_problems({"orac.room"}, {"orac.room"})
-    assert "orac.room.Good is on no page of docs/reference." in found
-    assert "orac.Good is on no page: add '::: orac.room' to one." in found
+    shown = {"orac.module", "orac.module.Good"}
+    found = docs_coverage.find_problems({"orac.module"}, shown)
+    assert found == ["orac.module.Good.bad has no docstring."]
+    found = docs_coverage.find_problems({"orac.module"}, {"orac.module"})
+    assert "orac.module.Good is on no page of docs/reference." in found
+    assert "orac.Good is on no page: add '::: orac.module' to one." in found
 
 
-def test_every_name_of_the_package_is_exported_and_has_a_home():
-    homes = docs_coverage.exported_names()
-    tree = ast.parse((ROOT / "src/orac/__init__.py").read_text())
+def test_every_public_name_of_the_package_is_exported():
+    tree = ast.parse(read("src/orac/__init__.py"))
     listed = next(
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    assert set(homes) == set(listed)
+    assert {*docs_coverage.exported_names()} == {*listed}

@@ -1,6 +1,6 @@
-"""What the documentation shows, run as a user would: in a fresh virtual environment.
+"""Run the code of the documentation in a fresh virtual environment, as a user would.
 
-Only numbers of steps and episodes are made smaller, and each replacement must be found.
+Only the numbers of steps and episodes are made smaller.
 """
 
 import re
@@ -13,34 +13,34 @@ from conftest import CACHE, run
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {"JAX_COMPILATION_CACHE_DIR": str(CACHE), "COLUMNS": "100"}
-QUICK = {"20_000": "1_200", "episodes=100": "episodes=4"}
-QUICK_TUTORIAL = {
+SHORTER_README = {"20_000": "1_200", "episodes=100": "episodes=4"}
+SHORTER_TUTORIAL = {
     "40_000": "1_400",
     "episodes=1000": "episodes=40",
     "range(400)": "range(60)",
     "costs[-40:]": "costs[-6:]",
 }
-QUICK_SHELL = {
+SHORTER_COMMANDS = {
     "--total-steps 300000": "--total-steps 640 --quiet --set training.learning_starts=300 "
     "--set agent.hidden_sizes=[8,8] --set evaluation.episodes=4",
     "--episodes 1000": "--episodes 40",
 }
-# Tested where they belong: installing by the fixtures, setting up and testing by whoever
-# runs this test, the paper's tables (hours) by tests of their own.
-NOT_HERE = ("pip ", "make ", "orac reproduce ")
+# Not run here: the fixtures install the package, whoever runs this test has set it up, and
+# the paper's tables, which take hours, have their own tests.
+NOT_RUN = ("pip ", "make ", "orac reproduce ")
 
 
 def blocks(page, language):
-    """Fenced blocks of one language; no language means the shell's."""
+    """Return the fenced code blocks in one language; the shell's have no language."""
     text = (ROOT / page).read_text()
-    # All of them, since the end of one in another language looks like a beginning.
+    # Match blocks of all languages, because the end of a block looks like a beginning.
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [code for spoken, code in found if spoken == language]
+    return [code for name, code in found if name == language]
 
 
 def shorten(text, replacements):
     for long, short in replacements.items():
-        assert long in text, f"{long!r} is to be made shorter and is not there"
+        assert long in text, f"{long!r} should be replaced but is not in the text"
         text = text.replace(long, short)
     return text
 
@@ -49,44 +49,44 @@ def shorten(text, replacements):
 @pytest.mark.parametrize(
     ("page", "replacements"),
     [
-        ("README.md", QUICK),
-        ("docs/index.md", QUICK),
-        ("docs/tutorial.md", QUICK_TUTORIAL),
+        # The start page has the same example (`test_docs.py` compares them).
+        ("README.md", SHORTER_README),
+        ("docs/tutorial.md", SHORTER_TUTORIAL),
         ("docs/guarded_maze.md", {}),
     ],
 )
-def test_the_python_of_a_page_runs(page, replacements, report_venv, tmp_path):
+def test_the_python_code_of_a_page_runs(page, replacements, report_venv, tmp_path):
     script = tmp_path / "page.py"
     script.write_text(shorten("\n".join(blocks(page, "python")), replacements))
-    told = run(report_venv / "python", script, cwd=tmp_path, **ENVIRONMENT)
-    assert told
+    output = run(report_venv / "python", script, cwd=tmp_path, **ENVIRONMENT)
+    assert output
     for policy in re.findall(r'export\("([\w.]+)"\)', script.read_text()):
         assert (tmp_path / policy).exists()
 
 
 @pytest.mark.slow
-def test_the_shell_of_the_readme_runs(report_venv, tmp_path):
-    text = shorten("\n".join(blocks("README.md", "")), QUICK_SHELL)
+def test_the_commands_of_the_readme_run(report_venv, tmp_path):
+    text = shorten("\n".join(blocks("README.md", "")), SHORTER_COMMANDS)
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith(NOT_HERE)]
+    lines = [line for line in lines if line and not line.startswith(NOT_RUN)]
     assert len(lines) >= 7
     for line in lines:
-        program, *words = shlex.split(line)
+        program, *arguments = shlex.split(line)
         assert program == "orac", line
-        assert run(report_venv / "orac", *words, cwd=tmp_path, **ENVIRONMENT), line
+        assert run(report_venv / "orac", *arguments, cwd=tmp_path, **ENVIRONMENT), line
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # four minutes alone, three times that beside other tests
-def test_the_demo_finds_the_long_way(report_venv, tmp_path):
-    # A make that runs these tests would have this one tell of directories too.
-    target = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()[
-        -1
-    ]
-    assert shlex.split(target)[-2:] == [".venv/bin/orac", "demo"]
-    told = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
-    assert "\nfound the long path" in told
+@pytest.mark.timeout(
+    1800
+)  # It takes four minutes alone, or twelve next to other tests.
+def test_the_demo_finds_the_long_path(report_venv, tmp_path):
+    # Without the option, make prints its directory if make itself runs these tests.
+    commands = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()
+    assert shlex.split(commands[-1])[-2:] == [".venv/bin/orac", "demo"]
+    output = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
+    assert "\nfound the long path" in output
     assert (tmp_path / "demo/maze.png").exists()
 
 
@@ -100,23 +100,22 @@ EXAMPLES = {
 }
 
 
-def test_every_example_is_run():
+def test_every_example_is_tested():
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_and_draws(name, report_venv, tmp_path):
+def test_an_example_runs_and_draws_a_picture(name, report_venv, tmp_path):
     picture = tmp_path / "picture.png"
     script = [ROOT / "examples" / name, *EXAMPLES[name], "--out", picture]
-    told = run(report_venv / "python", *script, cwd=tmp_path, **ENVIRONMENT)
-    assert f"picture: {picture}" in told
+    output = run(report_venv / "python", *script, cwd=tmp_path, **ENVIRONMENT)
+    assert f"picture: {picture}" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_says_how_it_is_run(name):
-    path = ROOT / "examples" / name
-    text = path.read_text()
+def test_the_docstring_of_an_example_has_its_command(name):
+    text = (ROOT / "examples" / name).read_text()
     assert text.startswith('"""') and f"python examples/{name}" in text
     assert 'if __name__ == "__main__":' in text

@@ -1,4 +1,4 @@
-"""The README's results are those of `results/`, and nobody types them."""
+"""Check that the results section of the README is generated from `results/`."""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_the_readme_is_up_to_date_with_the_results():
     assert tool.updated(readme, ROOT / "results") == readme, tool.__doc__
 
 
-def test_main_tables_stand_there_whole_and_others_are_linked(tmp_path):
+def test_table1_is_included_and_other_results_are_linked(tmp_path):
     for name in ("table1", "ablation-ensemble"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "table.md").write_text(f"## About {name}\n\n| a |\n| - |\n")
@@ -35,10 +35,10 @@ def test_main_tables_stand_there_whole_and_others_are_linked(tmp_path):
     )
 
 
-def test_without_results_the_readme_says_how_to_record_some(tmp_path):
+def test_without_results_the_section_says_how_to_record_some(tmp_path):
     assert "--record results/table1" in tool.section(tmp_path)
 
 
-def test_a_readme_without_markers_is_refused(tmp_path):
+def test_a_readme_without_markers_raises_an_error(tmp_path):
     with pytest.raises(ValueError, match="must have the lines <!-- results:begin"):
         tool.updated("# no markers", tmp_path)
