@@ -1,7 +1,6 @@
-"""The paper's tables and figures, one small file each, named after what it reproduces.
+"""Experiments: the paper's tables and figures, ablations, and sweeps over a grid.
 
-A file says which runs there are (`STUDY.cases`) and what is made of them. `study` has
-the words for that, `paper` the paper's own numbers, `comparison` the tables that set the
-two side by side, `curves` the figures, `recording` what is kept in `results/`, and
-`command` carries a study out with `orac.experiments.launcher.schedule`.
+`table1`, `table2` and `table3` hold the tables of the paper and the figures made from the
+same runs, `ablations` the studies of its appendix, and `sweep` grids that a user writes.
+`study` defines what a study is, `run_study` runs one, and `launcher` trains its runs.
 """

@@ -1,33 +1,128 @@
-"""The paper's own numbers, as printed in its tables, and words for them.
+"""The paper's numbers, and tables that compare our results with them.
 
-`paper_results.json` holds facts alone, from the tables of "Optimistic Exploration for
-Risk-Averse Constrained Reinforcement Learning": means, and the spread printed after ±.
+`paper_results.json` holds the numbers as printed in the tables of "Optimistic Exploration
+for Risk-Averse Constrained Reinforcement Learning": means, and the spread after ±. Our
+numbers are means over seeds of the last evaluation, with 95 % intervals.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from orac.config import serialization
+from orac.config.schema import Config
+from orac.experiments.study import CaseResults, missing_notes
+from orac.reports.html.tables import Table, cell, number
+from orac.reports.seed_statistics import key_interval, seed_values
+
 
 @cache
-def results() -> dict[str, Any]:
-    """Everything, by the names in the file."""
+def _read_file() -> dict[str, Any]:
+    """Return the content of paper_results.json."""
     file = resources.files("orac.experiments") / "paper_results.json"
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def look_up(key: Sequence[str]) -> Any:
-    """What stands at a path of names, or None."""
-    found: Any = results()
+    """Return the entry at a path of names, or None."""
+    entry: Any = _read_file()
     for name in key:
-        if not isinstance(found, dict) or name not in found:
+        if not isinstance(entry, dict) or name not in entry:
             return None
-        found = found[name]
-    return found
+        entry = entry[name]
+    return entry
 
 
 def spread_text(pair: Sequence[float] | None) -> str:
-    """A mean and its spread as the paper prints them."""
+    """Return a mean and its spread as the paper prints them."""
     return "–" if pair is None else f"{pair[0]:g} ± {pair[1]:g}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of a table: the key in the summary, and the tail if it is a CVaR."""
+
+    key: str
+    heading: str
+    tail: float | None = None
+
+
+REWARD = Column("reward/mean", "reward")
+COST = Column("cost/mean", "mean cost")
+
+
+def compare(
+    title: str, rows: Sequence[tuple[str, CaseResults]], columns: Sequence[Column]
+) -> Table:
+    """Return a table with one row for each named case, and the paper's number by each.
+
+    The paper's numbers of a case must be in the order of `columns`.
+    """
+    headings = [word for column in columns for word in (column.heading, "paper")]
+    shown = [result for _, result in rows]
+    limits = sorted({result.config.constraints[0].limit for result in shown})
+    note = (
+        f"Limit {' and '.join(f'{limit:g}' for limit in limits)}. Last evaluation of each "
+        "seed: mean over seeds with its 95 % interval, and the paper's mean ± spread. One "
+        "seed has no interval."
+    )
+    notes = (budget_note(shown), note, *missing_notes(shown))
+    body = tuple(_row(name, result, columns) for name, result in rows)
+    return Table(title, ("agent", *headings, "seeds", "steps"), body, notes)
+
+
+def _row(name: str, result: CaseResults, columns: Sequence[Column]) -> tuple[str, ...]:
+    tails = sorted(column.tail for column in columns if column.tail is not None)
+    values = seed_values(result.group, {"cost": tails}) if result.evaluated else {}
+    printed = look_up(result.case.key)
+    cells = []
+    for i, column in enumerate(columns):
+        ours = key_interval(values, column.key, group=result.group) if values else None
+        cells += [cell(ours), spread_text(printed[i] if printed else None)]
+    seeds = f"{len(result.evaluated)} (paper {result.case.seeds})"
+    # Steps of the last evaluations: one number, or the range of an unfinished study.
+    steps = sorted(float(run.evaluated_at[-1]) for run in result.evaluated)
+    ends = dict.fromkeys(map(number, (steps[0], steps[-1]))) if steps else ["–"]
+    return (name, *cells, seeds, " to ".join(ends))
+
+
+def budget_note(results: Sequence[CaseResults]) -> str:
+    """Return the training budget of our runs, and every field changed from the preset."""
+    runs = [run for result in results for run in result.runs]
+    budgets = dict.fromkeys(_budget(run.config) for run in runs)
+    note = f"Ours: {' and '.join(budgets) or 'nothing was run yet'}."
+    changes = dict.fromkeys(
+        f"{name} {ours} ({theirs})"
+        for result in results
+        if result.runs
+        for name, (ours, theirs) in serialization.difference(
+            result.config, result.case.preset or result.case.config
+        ).items()
+        if name not in BUDGET_FIELDS
+    )
+    return f"{note} Not the preset's: {', '.join(changes)}." if changes else note
+
+
+BUDGET_FIELDS = (
+    "seed",
+    "training.total_steps",
+    "training.num_envs",
+    "training.gradient_steps",
+    "evaluation.every",
+    "evaluation.episodes",
+)
+"""Fields that are not listed as changes, because the budget already names them."""
+
+
+def _budget(config: Config) -> str:
+    training, evaluation = config.training, config.evaluation
+    envs = "environment" if training.num_envs == 1 else "environments"
+    steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
+    return (
+        f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
+        f"{training.gradient_steps:g} {steps} per step, an evaluation of "
+        f"{evaluation.episodes} episodes every {evaluation.every:,} steps"
+    )

@@ -1,105 +1,122 @@
-"""Carry a study out: run what is missing, then render whatever is there.
+"""Run a study: train the runs that are missing, then render the results that exist.
 
-Both `orac reproduce` and `orac sweep` end here.
+`orac reproduce` runs one of `STUDIES`, `orac sweep` the study of a grid file.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orac import envs
 from orac.config.validation import check_choice
-from orac.experiments.artifacts import record, write_figure, write_tables
+from orac.envs import registry
+from orac.experiments import ablations, table1, table2, table3
+from orac.experiments.artifacts import write_figure, write_record, write_tables
 from orac.experiments.curves import BANDS
 from orac.experiments.launcher.processes import Processes
-from orac.experiments.launcher.schedule import Backend, Outcome, run_all
+from orac.experiments.launcher.schedule import Backend, Log, Outcome, run_all
 from orac.experiments.study import Study, collect, plan
 from orac.reports.html.tables import to_text
 
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        table1.TABLE1,
+        table2.TABLE2,
+        table3.TABLE3,
+        ablations.IQN_VS_LINEAR,
+        ablations.COST_OPTIMISM,
+        ablations.REWARD_OPTIMISM,
+        ablations.ENSEMBLE,
+        table1.FIGURE1,
+        table2.FIGURE2,
+    )
+}
+"""The paper's studies by their names on the command line."""
 BACKENDS = ("processes", "ray")
 UNFINISHED = 3
-"""Exit code of a study that stopped in time: the same command goes on."""
+"""Exit code of a study that was stopped; the same command continues it."""
 
 
 @dataclass(frozen=True)
-class Orders:
-    """How a study is to be carried out."""
+class StudyOptions:
+    """Options of `orac reproduce` and `orac sweep` that do not change the runs' configs."""
 
     out: Path
+    """Root of the run directories."""
     seeds: tuple[int, ...] | None = None
-    """None: as many as the paper has."""
+    """None trains as many seeds as the paper."""
     jobs: int | None = None
     threads: int = 1
     budget_hours: float = math.inf
     backend: str = "processes"
     address: str | None = None
+    """Address of the Ray cluster."""
     trackers: tuple[str, ...] = ()
     band: str = "interval"
     render_only: bool = False
+    """Train nothing and render the results that exist."""
     record: Path | None = None
+    """Folder of the record; None writes none."""
 
 
-def carry_out(study: Study, orders: Orders, say: Callable[[str], None] = print) -> int:
-    """Run, render and record; returns the exit code."""
-    check_choice("--band", orders.band, BANDS)
-    if orders.record and orders.record.exists() and not orders.record.is_dir():
+def run(study: Study, options: StudyOptions, log: Log = print) -> int:
+    """Train, render and record a study, and return the exit code."""
+    check_choice("--band", options.band, BANDS)
+    if options.record and options.record.exists() and not options.record.is_dir():
         raise ValueError(
-            f"--record must be a folder to write to, got the file {orders.record}."
+            f"--record must be a folder to write to, got the file {options.record}."
         )
-    planned = plan(study, orders.seeds, orders.out)
+    planned = plan(study, options.seeds, options.out)
     outcomes: list[Outcome] = []
-    if not orders.render_only:
-        check_worlds(study)
-        backend = make_backend(orders)
-        outcomes = run_all(planned, backend, 3600 * orders.budget_hours, say)
-    # Seeds that nobody asked for are not missing.
-    asked = [] if orders.render_only and orders.seeds is None else planned
-    found = collect(study.cases, orders.out, asked)
-    tables = study.make_tables(found)
+    if not options.render_only:
+        # Check the environments' parameters once, before any worker starts.
+        for env in dict.fromkeys(case.config.env for case in study.cases):
+            if registry.has_jax_form(env.id):
+                registry.make(env.id, **dict(env.params))
+        backend = make_backend(options)
+        outcomes = run_all(planned, backend, 3600 * options.budget_hours, log)
+    # Seeds that were not requested are not missing.
+    wanted = [] if options.render_only and options.seeds is None else planned
+    results = collect(study.cases, options.out, wanted)
+    tables = study.make_tables(results)
     for table in tables:
-        say(to_text(table))
-    folder = orders.out / study.name
+        log(to_text(table))
+    folder = options.out / study.name
     write_tables(tables, folder)
-    write_figure(study, found, orders.band, folder)
-    say(f"Tables and figure: {folder}")
-    if orders.record:
-        record(study, found, tables, orders.band, orders.record)
-        say(f"Recorded: {orders.record}")
-    return conclude(outcomes, say)
+    write_figure(study, results, options.band, folder)
+    log(f"Tables and figure: {folder}")
+    if options.record:
+        write_record(study, results, tables, options.band, options.record)
+        log(f"Recorded: {options.record}")
+    return exit_code(outcomes, log)
 
 
-def check_worlds(study: Study) -> None:
-    """Refuse a setting that an environment does not know now, not once for each run."""
-    for env in dict.fromkeys(case.config.env for case in study.cases):
-        if envs.has_jax_form(env.id):
-            envs.make(env.id, **dict(env.params))
-
-
-def make_backend(orders: Orders) -> Backend:
-    """Processes of this machine, or tasks of a Ray cluster."""
-    check_choice("--backend", orders.backend, BACKENDS)
-    if orders.backend == "ray":
+def make_backend(options: StudyOptions) -> Backend:
+    """Return the backend that the options name."""
+    check_choice("--backend", options.backend, BACKENDS)
+    jobs, threads, trackers = options.jobs, options.threads, options.trackers
+    if options.backend == "ray":
         from orac.experiments.launcher.ray_cluster import RayTasks
 
-        return RayTasks(orders.address, orders.jobs, orders.threads, orders.trackers)
-    if orders.address is not None:
+        return RayTasks(options.address, jobs, threads, trackers)
+    if options.address is not None:
         raise ValueError(
-            f"--address {orders.address} is that of a Ray cluster; add --backend ray."
+            f"--address {options.address} is that of a Ray cluster; add --backend ray."
         )
-    return Processes(orders.jobs, orders.threads, orders.trackers)
+    return Processes(jobs, threads, trackers)
 
 
-def conclude(outcomes: Sequence[Outcome], say: Callable[[str], None]) -> int:
-    """Say what failed and what is left; the exit code."""
-    failed = [o for o in outcomes if o.status == "failed"]
-    stopped = [o for o in outcomes if o.status == "stopped"]
+def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
+    """Log the failed and the unfinished runs and return the exit code."""
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    stopped = [outcome for outcome in outcomes if outcome.status == "stopped"]
     for outcome in failed:
-        say(f"failed: {outcome.run}: {outcome.error}")
+        log(f"failed: {outcome.run}: {outcome.error}")
     if stopped:
-        say(
-            f"{len(stopped)} of {len(outcomes)} runs are not finished, all saved: the "
-            "same command goes on."
+        log(
+            f"{len(stopped)} of {len(outcomes)} runs are not finished. All are saved: run "
+            "the same command again to continue."
         )
     if failed:
         return 1

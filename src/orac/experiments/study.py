@@ -1,8 +1,8 @@
-"""What a study is: cases to run, seed by seed, and what is made of them.
+"""Studies: the cases to train, the seeds of each, and the tables made from their runs.
 
-A case is a row of a table: one config, run with several seeds, in a place of its own
-below the study's folder. Studies whose cases are the same, such as an ablation's middle
-value and the main experiment, share those runs when they share the folder.
+A case is one row of a table: one config, trained with several seeds in its own directory
+below the study's folder. Studies with a case in common, such as an ablation and the main
+experiment, share its runs when they share the folder.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,73 +10,93 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orac.config import serialization as config_text
+import numpy as np
+
+from orac.config import serialization
 from orac.config.schema import Config
-from orac.config.validation import unknown_name
-from orac.experiments.launcher.schedule import PlannedRun
+from orac.config.validation import check_choice
+from orac.envs.registry import metrics_of
+from orac.experiments.launcher.schedule import (
+    PlannedRun,
+    check_same_settings,
+    run_directories,
+)
 from orac.reports.html.tables import Table
 from orac.reports.run_groups import Group
 from orac.reports.run_reader import Run, read_run
+from orac.reports.seed_statistics import evaluation_curve
 from orac.runs.directory import run_path
 
 
 @dataclass(frozen=True)
 class Case:
-    """One config of a study, and how many seeds it has in the paper."""
+    """One config of a study."""
 
     label: str
-    """For people, and unique in its study."""
+    """Name in tables and messages, unique in the study."""
     name: str
-    """Of its run directories."""
+    """Name of the directory that holds the seeds."""
     config: Config
     seeds: int = 10
+    """How many seeds the paper has."""
     key: tuple[str, ...] = ()
-    """Where its numbers are in the study's part of the paper's results."""
+    """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
-    """Its config before any setting of the caller's; None: there was none."""
+    """The config before the user's settings; None when there are none."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """A case's runs as they are on disk, with their seeds in order."""
+class CaseResults:
+    """The runs of a case that exist on disk, in the order of their seeds."""
 
     case: Case
     runs: tuple[Run, ...]
     missing: tuple[int, ...] = ()
-    """Seeds that were asked for and are not begun."""
+    """Seeds that were requested and have no run yet."""
 
     @property
-    def evaluated(self) -> tuple[Run, ...]:
-        return tuple(run for run in self.runs if len(run.evaluated_at))
-
-    @property
-    def finished(self) -> tuple[Run, ...]:
-        return tuple(run for run in self.evaluated if run.finished)
+    def config(self) -> Config:
+        """Config of the existing runs; that of the case when there are none."""
+        return self.runs[0].config if self.runs else self.case.config
 
     @property
     def group(self) -> Group:
         return Group(self.case.label, self.runs)
 
+    @property
+    def evaluated(self) -> tuple[Run, ...]:
+        """Runs that have at least one evaluation."""
+        return self.group.evaluated
 
-def no_columns(run: Run) -> dict[str, Any]:
-    """Nothing beyond what runs.csv says of every run."""
-    return {}
+    @property
+    def finished(self) -> tuple[Run, ...]:
+        """Evaluated runs that reached their last step."""
+        return tuple(run for run in self.evaluated if run.finished)
 
 
 @dataclass(frozen=True)
 class Study:
-    """One command of `orac reproduce`, or a grid of one's own."""
+    """One command of `orac reproduce`, or one grid of `orac sweep`."""
 
     name: str
     title: str
     cases: tuple[Case, ...]
-    make_tables: Callable[[Sequence[Found]], list[Table]]
-    make_figure: Callable[[Sequence[Found], str], Any] | None = None
-    """From what was found and the kind of band: interval or half-std."""
+    make_tables: Callable[[Sequence[CaseResults]], list[Table]]
+    make_figure: Callable[[Sequence[CaseResults], str], Any] | None = None
+    """Takes the results and the kind of band: interval or half-std."""
     evaluate_every: Callable[[int], int] | None = None
-    """Steps between evaluations, from the total; None leaves the config's."""
-    run_columns: Callable[[Run], dict[str, Any]] = no_columns
-    """What runs.csv says of each run beside what it says of all."""
+    """Returns the steps between evaluations from the total; None keeps the config's."""
+    run_columns: Callable[[Run], dict[str, Any]] = lambda run: {}
+    """Returns additional columns of a run in runs.csv."""
+
+
+def every_50th(total_steps: int) -> int:
+    """Return the steps between evaluations in environments on the host.
+
+    100 episodes take 40,000 steps in Safety-Gymnasium, so there are 50 evaluations in a
+    run, and fewer when they would be less than 10,000 steps apart.
+    """
+    return max(10_000, total_steps // 50)
 
 
 def with_settings(
@@ -85,8 +105,12 @@ def with_settings(
     assignments: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> Study:
-    """The study with other settings in every case, or with fewer cases."""
-    cases = []
+    """Return the study with other settings in every case, or with fewer cases.
+
+    `assignments` are of the form `field=value`. `only` chooses cases by label, agent or
+    environment id; empty chooses all.
+    """
+    cases: list[Case] = []
     for case in study.cases:
         config = case.config
         if steps is not None:
@@ -95,48 +119,32 @@ def with_settings(
         if study.evaluate_every is not None:
             every = study.evaluate_every(config.training.total_steps)
             config = replace(config, evaluation=replace(config.evaluation, every=every))
-        config = config_text.override(config, [*assignments])
+        config = serialization.override(config, [*assignments])
+        for other in cases:
+            if other.config == config:
+                raise ValueError(
+                    f"--set makes {other.label!r} and {case.label!r} the same. Leave out "
+                    "the field that the study varies."
+                )
         cases.append(replace(case, config=config, preset=case.config))
-    _check_apart(cases)
-    return replace(study, cases=tuple(choose(cases, only)))
-
-
-def _check_apart(cases: Sequence[Case]) -> None:
-    """A setting must not undo what sets two cases apart."""
-    seen: dict[Config, Case] = {}
-    for case in cases:
-        other = seen.setdefault(case.config, case)
-        if other is not case:
-            raise ValueError(
-                f"--set makes {other.label!r} and {case.label!r} the same. Leave out the "
-                "field that the study varies."
-            )
-
-
-def choose(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
-    """Cases of which a word is the label, the agent or the environment; all without."""
+    names = {case: (case.config.algo, case.label, case.config.env.id) for case in cases}
     for word in only:
-        known = dict.fromkeys(
-            name
-            for case in cases
-            for name in (case.config.algo, case.label, case.config.env.id)
-        )
-        if word not in known:
-            raise unknown_name("--only", word, known)
-    return [
-        case
-        for case in cases
-        if not only or {case.label, case.config.algo, case.config.env.id} & {*only}
-    ]
+        known = dict.fromkeys(name for several in names.values() for name in several)
+        check_choice("--only", word, known)
+    chosen = [case for case in cases if not only or {*names[case]} & {*only}]
+    return replace(study, cases=tuple(chosen))
 
 
 def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRun]:
-    """Every run, seed by seed: a study that ends early has some of every case."""
+    """Return every run of a study; without `seeds`, as many as the paper has.
+
+    The first seed of every case comes before the second of any, so that a study that ends
+    early has some runs of every case.
+    """
     wanted = {case: [*(seeds or range(case.seeds))] for case in study.cases}
-    most = max(map(len, wanted.values()))
     return [
         PlannedRun(case.label, replace(case.config, seed=chosen[i]), case.name, out)
-        for i in range(most)
+        for i in range(max(map(len, wanted.values())))
         for case, chosen in wanted.items()
         if i < len(chosen)
     ]
@@ -144,60 +152,47 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
 
 def collect(
     cases: Iterable[Case], out: Path, planned: Sequence[PlannedRun] = ()
-) -> list[Found]:
-    """What is on disk of each case: all of its seeds, whoever asked for them."""
-    found = []
+) -> list[CaseResults]:
+    """Read all runs of each case from disk; `planned` are the runs that should exist."""
+    results = []
     for case in cases:
         config = case.config
         folder = run_path(out, config.env.id, config.algo, 0, case.name).parent
-        paths = sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
-        runs = tuple(read_run(path) for path in paths)
-        _check_alike(case, runs)
-        there = {run.config.seed for run in runs}
-        asked = {run.config.seed for run in planned if run.path.parent == folder}
-        found.append(Found(case, runs, tuple(sorted(asked - there))))
-    return found
-
-
-def _check_alike(case: Case, runs: Sequence[Run]) -> None:
-    for run in runs[1:]:
-        changes = config_text.difference(
-            replace(run.config, seed=0), replace(runs[0].config, seed=0)
-        )
-        if changes:
-            name, (ours, theirs) = next(iter(changes.items()))
-            raise ValueError(
-                f"the runs of {case.label} must differ in their seed alone, but {run.path} "
-                f"has {name} {ours} and {runs[0].path} has {theirs}. Move one of them."
+        runs = tuple(map(read_run, run_directories(folder)))
+        for run in runs[1:]:
+            check_same_settings(
+                str(run.path), run.config, {runs[0].path: runs[0].config}
             )
+        present = {run.config.seed for run in runs}
+        wanted = {run.config.seed for run in planned if run.path.parent == folder}
+        results.append(CaseResults(case, runs, tuple(sorted(wanted - present))))
+    return results
 
 
-def shortcomings(everything: Sequence[Found]) -> list[str]:
-    """Sentences on what a partial study lacks."""
-    told = []
-    for found in everything:
-        total = found.case.config.training.total_steps
+def missing_notes(results: Sequence[CaseResults]) -> list[str]:
+    """Return a sentence about the runs that a partial study lacks, or nothing."""
+    notes = []
+    for result in results:
         parts = [
             f"seed {run.config.seed} is at step {run.steps:,} of "
             f"{run.config.training.total_steps:,}"
-            for run in found.runs
+            for run in result.runs
             if not run.finished
         ]
-        if found.missing:
-            plural = "s" if len(found.missing) > 1 else ""
-            verb = "are" if plural else "is"
-            parts.append(f"seed{plural} {_ranges(found.missing)} {verb} not begun")
-        elif not found.runs:
-            parts.append(f"nothing is begun (of {total:,} steps)")
+        if result.missing:
+            several = len(result.missing) > 1
+            subject = f"{'seeds' if several else 'seed'} {_ranges(result.missing)}"
+            parts.append(f"{subject} {'have' if several else 'has'} not started")
+        elif not result.runs:
+            total = result.case.config.training.total_steps
+            parts.append(f"no run has started (of {total:,} steps)")
         if parts:
-            told.append(f"{found.case.label}: {'; '.join(parts)}.")
-    if not told:
-        return []
-    return ["Partial study. " + " ".join(told)]
+            notes.append(f"{result.case.label}: {'; '.join(parts)}.")
+    return ["Partial study. " + " ".join(notes)] if notes else []
 
 
 def _ranges(seeds: Sequence[int]) -> str:
-    """0, 1, 2, 5 as `0-2, 5`."""
+    """Write 0, 1, 2, 5 as `0-2, 5`."""
     spans: list[list[int]] = []
     for seed in seeds:
         if spans and seed == spans[-1][-1] + 1:
@@ -205,3 +200,22 @@ def _ranges(seeds: Sequence[int]) -> str:
         else:
             spans.append([seed])
     return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
+
+
+def label_curve(run: Run, metric: str, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return steps, and the share of each evaluation's episodes that have a label.
+
+    `label` is one of those that the environment declares for the metric. Both arrays are
+    empty when the evaluations do not have the metric.
+    """
+    if metric not in run.evaluations:
+        return np.empty(0), np.empty(0)
+    (code,) = (
+        known.code
+        for spec in metrics_of(run.config.env.id)
+        for known in spec.labels
+        if (spec.name, known.name) == (metric, label)
+    )
+    has_label = (run.evaluations[metric] == code).astype(np.float64)
+    evaluations = {**run.evaluations, "has_label": has_label}
+    return evaluation_curve(replace(run, evaluations=evaluations), "has_label")

@@ -1,4 +1,4 @@
-"""A grid of one's own: a YAML file to the runs it means.
+"""Sweeps: read a grid file and return the study that it describes.
 
     envs: [orac/GuardedMaze-v0]
     algos: [orac, wcsac]
@@ -6,8 +6,7 @@
     set: {training.total_steps: 100000}
     vary: {agent.exploration.shift_radius: [1, 2, 4]}
 
-Every combination of environment, agent, varied values and seed is a run. Names that
-nobody knows are errors with the nearest one that somebody does.
+Every combination of environment, agent, varied values and seed is one run.
 """
 
 import itertools
@@ -16,58 +15,53 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orac.config import presets
-from orac.config import serialization as config_text
-from orac.config.schema import Config
-from orac.config.validation import unknown_name
-from orac.experiments.curves import Panel, draw
-from orac.experiments.study import Case, Found, Study, shortcomings
+from orac.config import presets, serialization
+from orac.config.validation import check_choice, check_count, check_seed
+from orac.experiments.curves import draw, evaluation_panels
+from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.html.contents import all_tables
 from orac.reports.html.tables import Table
 from orac.reports.run_groups import Results
-from orac.reports.seed_statistics import cvar_curve, evaluation_curve
 from orac.runs.directory import safe_name
 
 KEYS = ("name", "envs", "algos", "seeds", "set", "vary")
 
 
 def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
-    """The study that a file describes, and its seeds."""
+    """Return the study that a grid file describes, and its seeds."""
     try:
         text = path.read_text()
     except OSError as error:
         raise ValueError(
             f"the grid {path} cannot be read: {error.strerror}. Name a YAML file."
         ) from error
-    return parse_grid(config_text.read_yaml(text, str(path)), path.stem)
+    return parse_grid(serialization.read_yaml(text, str(path)), path.stem)
 
 
 def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
-    """The same from plain values; `name` is for a grid without one."""
+    """Return the study and the seeds of a parsed grid; `name` is the default name."""
     if not isinstance(grid, Mapping):
         raise ValueError(
             f"a grid must be a mapping with envs, algos and seeds, got {grid!r}."
         )
     for key in grid:
-        if key not in KEYS:
-            raise unknown_name("a key of the grid", str(key), KEYS)
+        check_choice("a key of the grid", str(key), KEYS)
     name = str(grid.get("name", name))
     if name != safe_name(name):
         raise ValueError(
-            "name of the grid heads a folder and must be letters, digits and . _ + = -, got "
-            f"{name!r}. Try {safe_name(name)!r}."
+            "the name of the grid becomes a folder and must consist of letters, digits and "
+            f". _ + = -, got {name!r}. Try {safe_name(name)!r}."
         )
+    seeds = _seeds(grid.get("seeds", 1))
     fixed = _mapping(grid, "set")
     varied = {k: _listed(v, f"vary.{k}") for k, v in _mapping(grid, "vary").items()}
-    cases = [
-        _case(env_id, algo, fixed, dict(zip(varied, values, strict=True)))
+    cases = tuple(
+        _case(env_id, algo, fixed, dict(zip(varied, values, strict=True)), len(seeds))
         for env_id in _listed(grid.get("envs", ["orac/GuardedMaze-v0"]), "envs")
         for algo in _listed(grid.get("algos", ["orac"]), "algos")
         for values in itertools.product(*varied.values())
-    ]
-    seeds = _seeds(grid.get("seeds", 1))
-    cases = [replace(case, seeds=len(seeds)) for case in cases]
-    return Study(name, name, tuple(cases), make_tables, make_figure), seeds
+    )
+    return Study(name, name, cases, make_tables, make_figure), seeds
 
 
 def _mapping(grid: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -81,99 +75,66 @@ def _mapping(grid: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _listed(value: Any, what: str) -> list[Any]:
-    found = value if isinstance(value, list) else [value]
-    if not found:
+    values = value if isinstance(value, list) else [value]
+    if not values:
         raise ValueError(f"{what} must have at least one entry, got an empty list.")
-    return found
+    return values
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if not isinstance(value, list):
+        check_count("seeds", value, advice="Or give a list of seeds, such as [0, 3].")
         return tuple(range(value))
-    if (
-        isinstance(value, list)
-        and value
-        and all(
-            isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in value
-        )
-    ):
-        if len(set(value)) < len(value):
-            raise ValueError(f"seeds must not repeat, got {value!r}. Leave one out.")
-        return tuple(value)
-    raise ValueError(
-        f"seeds must be a number, such as 5, or a list, such as [0, 3]; got {value!r}."
-    )
+    for seed in _listed(value, "seeds"):
+        check_seed("an entry of seeds", seed)
+    if len(set(value)) < len(value):
+        raise ValueError(f"seeds must not repeat, got {value!r}. Leave one out.")
+    return tuple(value)
 
 
 def _case(
-    env_id: Any, algo: Any, fixed: Mapping[str, Any], varied: Mapping[str, Any]
+    env_id: Any,
+    algo: Any,
+    fixed: Mapping[str, Any],
+    varied: Mapping[str, Any],
+    seeds: int,
 ) -> Case:
-    plain = config_text.to_dict(presets.preset(str(algo), str(env_id)))
+    config = serialization.to_dict(presets.preset(str(algo), str(env_id)))
     for field, value in {**fixed, **varied}.items():
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
-                f"{field} of a grid is said by its own key (seeds, algos, envs), got it "
-                "as a field to set or vary."
+                f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
+                "the fields to set or vary."
             )
-        config_text.assign(plain, field, value)
-    config: Config = config_text.from_dict(plain)
-    words = [f"{_short(name, varied)}={value}" for name, value in varied.items()]
-    label = f"{algo} ({', '.join(words)})" if words else str(algo)
-    label = f"{label} in {env_id}"
-    return Case(label, safe_name(",".join(words)) if words else "default", config)
+        serialization.assign(config, field, value)
+    # A field is named by its last part unless two fields end alike.
+    endings = [field.split(".")[-1] for field in varied]
+    parts = [
+        f"{ending if endings.count(ending) == 1 else field}={value}"
+        for ending, (field, value) in zip(endings, varied.items(), strict=True)
+    ]
+    label = f"{algo} ({', '.join(parts)})" if parts else str(algo)
+    name = safe_name(",".join(parts)) if parts else "default"
+    return Case(f"{label} in {env_id}", name, serialization.from_dict(config), seeds)
 
 
-def _short(field: str, others: Mapping[str, Any]) -> str:
-    """The last part of a field's name, or all of it where two end alike."""
-    last = field.split(".")[-1]
-    alike = [other for other in others if other.split(".")[-1] == last]
-    return last if len(alike) == 1 else field
-
-
-def make_tables(everything: Sequence[Found]) -> list[Table]:
-    """The report's tables, with what is missing told below the first."""
-    groups = tuple(found.group for found in everything if found.runs)
-    notes = shortcomings(everything)
+def make_tables(results: Sequence[CaseResults]) -> list[Table]:
+    """Return the tables of a report, with a note about missing runs below the first."""
+    groups = tuple(result.group for result in results if result.runs)
+    notes = missing_notes(results)
     if not groups:
         return [Table("Results", ("agent",), (), tuple(notes))]
     first, *others = all_tables(Results(groups, ()), 0.95)
-    # The last of them names directories, which a kept table must not depend on.
+    # The last table lists directories, and a recorded table must not depend on them.
     return [replace(first, notes=(*first.notes, *notes)), *others[:-1]]
 
 
-def make_figure(everything: Sequence[Found], band: str) -> Any:
-    """Reward, cost and its CVaR in evaluations, a row for each environment."""
+def make_figure(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw reward, cost and CVaR of the evaluations, a row for each environment."""
     rows = []
-    for env_id in dict.fromkeys(found.case.config.env.id for found in everything):
-        known = [f for f in everything if f.case.config.env.id == env_id and f.runs]
-        if known:
-            rows.append(world_panels(env_id, [(f.case.label, f) for f in known]))
+    for env_id in dict.fromkeys(result.case.config.env.id for result in results):
+        shown = [r for r in results if r.case.config.env.id == env_id and r.runs]
+        if shown:
+            lines = [result.group for result in shown]
+            rows.append(evaluation_panels(env_id, lines, shown[0].case.config))
     return draw(rows, band) if rows else None
-
-
-def world_panels(env_id: str, lines: Sequence[tuple[str, Found]]) -> list[Panel]:
-    """Reward, and for the first constraint its cost and CVaR."""
-    config = lines[0][1].case.config
-    panels = [
-        Panel(f"Reward, {env_id}", lines, lambda r: evaluation_curve(r, "reward"))
-    ]
-    for c in config.constraints[:1]:
-        column = c.name if c.name == "cost" else f"cost/{c.name}"
-        panels.append(
-            Panel(
-                f"Mean {column}",
-                lines,
-                lambda r, column=column: evaluation_curve(r, column),
-                c.limit,
-            )
-        )
-        if c.tail < 1:
-            panels.append(
-                Panel(
-                    f"CVaR at {c.tail:g}",
-                    lines,
-                    lambda r, c=c: cvar_curve(r, c.name, c.tail),
-                    c.limit,
-                )
-            )
-    return panels

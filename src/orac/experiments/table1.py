@@ -1,60 +1,104 @@
-"""Table 1: how often, and how soon, agents find the maze's long path.
+"""Table 1 and Figure 1: how often, and how soon, agents find the maze's long path.
 
-Three agents at two probabilities of a guard. Success is `convergence.convergence_of`;
-only finished runs count, as one that is under way may yet converge.
+Table 1 has three agents at two probabilities of a guard. A run has converged at the first
+of five evaluations in a row that have at least 90 % of their episodes on the long path. As
+in the paper, a run that never converges counts with its whole budget of steps. Evaluations
+are those of evaluations.csv: every 10,000 steps, 100 episodes, with the policy's mean
+action. Only finished runs count, as a run that is not finished may still converge.
+
+Figure 1 shows the way each agent takes with a guard in 15 % of the episodes, from Table
+1's runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from orac.config import presets
-from orac.config import serialization as config_text
+from orac.api import load
+from orac.config import presets, serialization
+from orac.envs.maze.drawing import plot_trajectories, to_trajectories
+from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.intervals import Interval, mean_interval, share_interval
 from orac.evaluation.result import cost_column
+from orac.evaluation.rollout import record_episodes
 from orac.experiments import paper
-from orac.experiments.comparison import budget_note
-from orac.experiments.convergence import (
-    IN_A_ROW,
-    LONG_SHARE,
-    convergence_of,
-    long_path_curve,
-    steps_to_converge,
-)
 from orac.experiments.curves import Panel, draw
-from orac.experiments.study import Case, Found, Study, shortcomings
+from orac.experiments.study import (
+    Case,
+    CaseResults,
+    Study,
+    label_curve,
+    missing_notes,
+)
 from orac.reports.html.tables import Table, cell
 from orac.reports.run_reader import Run
-from orac.reports.seed_statistics import evaluation_curve
+from orac.reports.seed_statistics import evaluation_curve, seed_values
 
 AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
 PROBABILITIES = (0.15, 0.1)
-TITLE = "Convergence to the long path in GuardedMaze"
+LONG_SHARE, IN_A_ROW = 0.9, 5
+"""Share of long paths and number of evaluations that make a run converged."""
+
+long_path_curve = partial(label_curve, metric="path", label="long")
+"""Takes a run; returns steps, and the share of each evaluation's episodes."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Where a run converged, and whether it stayed there."""
+
+    step: int | None
+    """Environment step of the first of the five evaluations; None without convergence."""
+    later_share: float | None
+    """Share of the evaluations after those five that reach 90 % too; None if none follow."""
+
+
+def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
+    """Return whether and where a curve of long-path shares converges."""
+    # Numerics: 90 of 100 is enough, however the division rounds.
+    good = shares >= LONG_SHARE - 1e-9
+    for first in range(len(good) - IN_A_ROW + 1):
+        if good[first : first + IN_A_ROW].all():
+            later = good[first + IN_A_ROW :]
+            share = float(later.mean()) if len(later) else None
+            return Convergence(int(steps[first]), share)
+    return Convergence(None, None)
+
+
+def convergence_of(run: Run) -> Convergence:
+    """Return whether and where a run in the maze converges."""
+    return find_convergence(*long_path_curve(run))
+
+
+def steps_to_converge(run: Run) -> int:
+    """Return the steps until convergence; the whole budget if the run did not converge."""
+    step = convergence_of(run).step
+    return run.config.training.total_steps if step is None else step
+
+
+def guard_probability(case: Case) -> float:
+    return dict(case.config.env.params)["guard_probability"]
 
 
 def make_cases() -> tuple[Case, ...]:
-    """Appendix A's settings for each agent and probability."""
-    return tuple(
-        _case(algo, agent, probability)
-        for probability in PROBABILITIES
-        for algo, agent in AGENTS.items()
-    )
+    """Return the cases with Appendix A's settings."""
+    cases = []
+    for probability in PROBABILITIES:
+        for algo, agent in AGENTS.items():
+            config = serialization.override(
+                presets.with_algorithm(presets.guarded_maze(), algo),
+                [f"env.params.guard_probability={probability}"],
+            )
+            label, name = f"{agent}, guard {probability:g}", f"guard-{probability:g}"
+            cases.append(Case(label, name, config))
+    return tuple(cases)
 
 
-def _case(algo: str, agent: str, probability: float) -> Case:
-    config = presets.with_algorithm(presets.guarded_maze(), algo)
-    config = config_text.override(
-        config, [f"env.params.guard_probability={probability}"]
-    )
-    label = f"{agent}, guard {probability:g}"
-    return Case(label, f"guard-{probability:g}", config)
-
-
-def make_tables(everything: Sequence[Found]) -> list[Table]:
-    """Ours beside the paper's; Clopper-Pearson for success, seeds as the unit."""
-    rows = tuple(_row(found) for found in everything)
+def make_tables(results: Sequence[CaseResults]) -> list[Table]:
+    """Return Table 1, with the paper's numbers by ours."""
     columns = (
         *("agent", "guard", "success", "paper", "steps", "paper"),
         *("stays", "within limit", "seeds"),
@@ -68,112 +112,160 @@ def make_tables(everything: Sequence[Found]) -> list[Table]:
         "intervals over seeds (Clopper-Pearson; Student's t, widened by skew, cut at the "
         "budget). Only finished runs count."
     )
-    budget = f"{budget_note(everything)} The paper: 500,000 steps, 10 seeds."
-    notes = (budget, note, *_too_short(everything), *shortcomings(everything))
-    return [Table(TITLE, columns, rows, notes)]
-
-
-def _too_short(everything: Sequence[Found]) -> list[str]:
-    """A sentence where no run can converge, whatever it learns."""
-    most = max(
-        (len(long_path_curve(r)[0]) for f in everything for r in f.finished), default=0
-    )
-    if not 0 < most < IN_A_ROW:
-        return []
-    return [
-        f"No run can have converged, which takes {IN_A_ROW} evaluations: it has {most}."
+    notes = [
+        f"{paper.budget_note(results)} The paper: 500,000 steps, 10 seeds.",
+        note,
     ]
+    curves = [long_path_curve(run) for result in results for run in result.finished]
+    evaluations = max((len(steps) for steps, _ in curves), default=0)
+    if 0 < evaluations < IN_A_ROW:
+        notes.append(
+            f"No run can have converged, which takes {IN_A_ROW} evaluations: it has "
+            f"{evaluations}."
+        )
+    notes += missing_notes(results)
+    return [Table(TABLE1.title, columns, tuple(map(_row, results)), tuple(notes))]
 
 
-def _row(found: Found) -> tuple[str, ...]:
-    params = dict(found.case.config.env.params)
-    probability = params["guard_probability"]
-    agent = AGENTS[found.case.config.algo]
-    printed = paper_row(found.case.config.algo, probability)
-    runs = found.finished
-    cells = ("–", "–", "–", "–")
+def _row(result: CaseResults) -> tuple[str, ...]:
+    algo, probability = result.case.config.algo, guard_probability(result.case)
+    printed = paper_row(algo, probability)
+    runs = result.finished
+    success = steps = stays = within = "–"
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
+        success = percent(share_interval(count, len(runs)))
+        steps = _steps_cell(runs)
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
-        success = percent(share_interval(count, len(runs)))
-        cells = (success, _steps_cell(runs), stays, _within_cell(found))
-    steps = printed["steps"]
+        within = f"{sum(map(ends_within_limit, runs))} of {len(runs)}"
     return (
-        agent,
+        AGENTS[algo],
         f"{probability:g}",
-        cells[0],
+        success,
         f"{printed['success']:.0%}",
-        cells[1],
-        "–" if steps is None else f"{steps:,}",
-        *cells[2:],
-        f"{len(runs)} (paper {found.case.seeds})",
+        steps,
+        "–" if printed["steps"] is None else f"{printed['steps']:,}",
+        stays,
+        within,
+        f"{len(runs)} (paper {result.case.seeds})",
     )
 
 
 def paper_row(algo: str, probability: float) -> dict[str, Any]:
-    rows = paper.look_up(("table1_guarded_maze", "rows"))
+    """Return the paper's numbers for an agent and a probability."""
     agent = algo.replace("-", "_")
     return next(
         row
-        for row in rows
+        for row in paper.look_up(("table1_guarded_maze", "rows"))
         if row["agent"] == agent and row["guard_probability"] == probability
     )
 
 
 def percent(share: Interval) -> str:
-    """A share with its interval, in whole per cents."""
+    """Return a share and its interval in whole per cent."""
     return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
-def _within_cell(found: Found) -> str:
-    """How many finished seeds end with the risk that they were to keep."""
-    kept = 0
-    for run in found.finished:
-        constraint = run.config.constraints[0]
-        column = cost_column(constraint.name)
-        risks = evaluation_curve(run, column, constraint.measure)[1]
-        kept += bool(risks[-1] <= constraint.limit)
-    return f"{kept} of {len(found.finished)}"
+def ends_within_limit(run: Run) -> bool:
+    """Return whether the last evaluation's risk of cost is within the limit."""
+    constraint = run.config.constraints[0]
+    risks = evaluation_curve(run, cost_column(constraint.name), constraint.measure)[1]
+    return bool(risks[-1] <= constraint.limit)
 
 
 def _steps_cell(runs: Sequence[Run]) -> str:
     budget = runs[0].config.training.total_steps
-    found = mean_interval([steps_to_converge(run) for run in runs])
-    if found.low is not None and found.high is not None:
-        low, high = max(0.0, found.low), min(float(budget), found.high)
-        found = replace(found, low=low, high=high)
-    return cell(found)
+    mean = mean_interval([steps_to_converge(run) for run in runs])
+    if mean.low is not None and mean.high is not None:
+        low, high = max(0.0, mean.low), min(float(budget), mean.high)
+        mean = replace(mean, low=low, high=high)
+    return cell(mean)
 
 
-def make_figure(everything: Sequence[Found], band: str) -> Any:
-    """Share of episodes on the long path in evaluations, a panel for each probability."""
-    rows = []
+def make_figure(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw the share of episodes on the long path, a panel for each probability."""
+    panels = []
     for probability in PROBABILITIES:
         lines = [
-            (AGENTS[found.case.config.algo], found)
-            for found in everything
-            if dict(found.case.config.env.params)["guard_probability"] == probability
+            replace(result.group, label=AGENTS[result.case.config.algo])
+            for result in results
+            if guard_probability(result.case) == probability
         ]
         title = f"Share on the long path, guard {probability:g}"
         if lines:
-            rows.append(Panel(title, lines, long_path_curve, is_share=True))
-    return draw([rows], band)
+            panels.append(Panel(title, lines, long_path_curve, is_share=True))
+    return draw([panels], band)
 
 
 def run_columns(run: Run) -> dict[str, Any]:
-    """What runs.csv says of each run."""
+    """Return the columns of runs.csv about convergence."""
     reached = convergence_of(run)
     return {"converged_at": reached.step, "later_share": reached.later_share}
 
 
-STUDY = Study(
+TABLE1 = Study(
     name="table1",
-    title=TITLE,
+    title="Convergence to the long path in GuardedMaze",
     cases=make_cases(),
     make_tables=make_tables,
     make_figure=make_figure,
     evaluate_every=lambda steps: 10_000,
     run_columns=run_columns,
+)
+
+PAPER_PATHS = {"sac-lag": "the short path", "wcsac": "stuck", "orac": "the long path"}
+"""The way of each agent in the paper's Figure 1."""
+PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
+"""Heading of each column, and the maze's label for such an episode."""
+
+
+def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
+    """Return the share of episodes on each path in the last evaluations of all seeds."""
+    rows = []
+    for result in results:
+        values = seed_values(result.group) if result.evaluated else {}
+        shares = [values.get(f"env/path_{label}") for label in PATHS.values()]
+        cells = ["–" if share is None else f"{np.mean(share):.0%}" for share in shares]
+        algo = result.case.config.algo
+        agent, seeds = AGENTS[algo], str(len(result.evaluated))
+        rows.append((agent, *cells, PAPER_PATHS[algo], seeds))
+    columns = ("agent", *PATHS, "paper", "seeds")
+    notes = (paper.budget_note(results), *missing_notes(results))
+    return [Table(FIGURE1.title, columns, tuple(rows), notes)]
+
+
+def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw one episode of each agent's first seed, from the corner and with a guard.
+
+    The policy does not see the guard. It is that of the last checkpoint.
+    """
+    shown = [result for result in results if result.evaluated]
+    maze = GuardedMaze(**dict(shown[0].case.config.env.params))
+    start = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0), guard_probability=1.0)
+    episodes = []
+    for result in shown:
+        run, label = result.evaluated[0], AGENTS[result.case.config.algo]
+        agent = load(run.path)
+        recording = record_episodes(
+            start,
+            lambda rows, agent=agent: agent.predict(rows)[0],
+            seed=run.config.seed,
+        )
+        episodes += to_trajectories(maze, recording, label)
+    return plot_trajectories(maze, episodes, FIGURE1.title)
+
+
+FIGURE1 = Study(
+    name="figure1",
+    title="The way each agent takes in GuardedMaze",
+    cases=tuple(
+        replace(case, seeds=1)
+        for case in TABLE1.cases
+        if guard_probability(case) == 0.15
+    ),
+    make_tables=make_path_tables,
+    make_figure=make_path_figure,
+    evaluate_every=TABLE1.evaluate_every,
 )

@@ -1,18 +1,41 @@
-"""Table 2: reward, mean cost and CVaR in PointGoal1 and PointButton1 after training."""
+"""Table 2 and Figure 2: reward, mean cost and CVaR in Safety-Gymnasium.
+
+The training settings are those of Appendix A, in PointGoal1 and PointButton1. Figure 2
+shows the evaluations during training; its runs are Table 2's. `ablations` uses the same
+cases, tables and curves.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from orac.experiments.safety_cases import (
-    ENVIRONMENTS,
-    curves_figure,
-    evaluate_every,
-    make_case,
-    world_tables,
-)
-from orac.experiments.study import Case, Found, Study
+from orac.config import presets, serialization
+from orac.config.schema import Config
+from orac.experiments.curves import draw, evaluation_panels
+from orac.experiments.paper import COST, REWARD, Column, compare
+from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.html.tables import Table
 
+ENVIRONMENTS = {
+    "PointGoal1": "orac/SafetyPointGoal1-v0",
+    "PointButton1": "orac/SafetyPointButton1-v0",
+}
+AGENTS = {
+    "sac-lag": "SAC-Lag",
+    "wcsac": "WCSAC",
+    "orac": "ORAC",
+    "wcsac-iqn": "WCSAC-IQN",
+    "wcsac-lin": "WCSAC-Lin",
+}
 TITLE = "Reward and cost in Safety-Gymnasium"
+COLUMNS = (
+    REWARD,
+    COST,
+    Column("cost/cvar_0.5", "CVaR 0.5", 0.5),
+    Column("cost/cvar_0.25", "CVaR 0.25", 0.25),
+)
+"""The paper's columns, in its order."""
 ROWS = (
     ("sac-lag", 0.5, "sac_lag"),
     ("wcsac", 0.5, "wcsac_0.5"),
@@ -20,26 +43,114 @@ ROWS = (
     ("wcsac", 0.25, "wcsac_0.25"),
     ("orac", 0.25, "orac_0.25"),
 )
-"""Agent, tail, and the row's name among the paper's numbers."""
+"""Agent, tail, and the name of the row in paper_results.json."""
 
 
-def make_cases() -> tuple[Case, ...]:
-    return tuple(
-        make_case(world, algo, tail, ("table2_safety_gym", world, row))
-        for world in ENVIRONMENTS
-        for algo, tail, row in ROWS
-    )
+def make_case(
+    env: str,
+    algo: str,
+    tail: float,
+    key: Sequence[str],
+    seeds: int = 10,
+    change: tuple[str, float] | None = None,
+) -> Case:
+    """Return the case of one agent in one environment.
+
+    `change` is a config field and its value. A value that the preset already has changes
+    nothing, so that the runs are those of Table 2; the paper has four seeds of others.
+    """
+    config = presets.preset(algo, ENVIRONMENTS[env])
+    # SAC-Lagrangian constrains the mean, so the tail does not matter to it.
+    agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
+    label, name = f"{agent}, {env}", f"tail-{tail:g}"
+    assignments = [f"constraints.0.tail={tail}"]
+    if change is not None and config_value(config, change[0]) != change[1]:
+        field, value = change
+        short, seeds = field.split(".")[-1], 4
+        assignments.append(f"{field}={value}")
+        label, name = f"{label}, {short} {value:g}", f"{name}-{short}={value:g}"
+    config = serialization.override(config, assignments)
+    return Case(label, name, config, seeds, tuple(key))
 
 
-def make_tables(everything: Sequence[Found]) -> list[Table]:
-    return world_tables(everything, TITLE)
+def config_value(config: Config, field: str) -> Any:
+    """Return a field of a config by its dotted name."""
+    return serialization.flatten(serialization.to_dict(config))[field]
 
 
-STUDY = Study(
+def agent_name(result: CaseResults) -> str:
+    """Return the agent with its tail, as the paper writes it."""
+    return result.case.label.split(", ")[0]
+
+
+def by_env(results: Sequence[CaseResults]) -> dict[str, list[CaseResults]]:
+    """Return the results by the short name of their environment."""
+    names = {env_id: name for name, env_id in ENVIRONMENTS.items()}
+    grouped: dict[str, list[CaseResults]] = {}
+    for result in results:
+        grouped.setdefault(names[result.case.config.env.id], []).append(result)
+    return grouped
+
+
+def make_env_tables(title: str, results: Sequence[CaseResults]) -> list[Table]:
+    """Return one table for each environment, with a row for each agent."""
+    return [
+        compare(f"{title}: {env}", [(agent_name(r), r) for r in members], COLUMNS)
+        for env, members in by_env(results).items()
+    ]
+
+
+def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw reward, mean cost and CVaR at every tail, a row for each environment."""
+    rows = []
+    for env, members in by_env(results).items():
+        tails = {tail for r in members if (tail := constrained_tail(r)) is not None}
+        rows.append(_panels(env, members, sorted(tails, reverse=True)))
+    return draw(rows, band)
+
+
+def figure2(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw the same with a row for each environment and tail, as the paper has them.
+
+    SAC-Lagrangian is in every row. The paper's bands, half a standard deviation to each
+    side, are `--band half-std`.
+    """
+    rows = []
+    for env, members in by_env(results).items():
+        for tail in (0.5, 0.25):
+            shown = [r for r in members if constrained_tail(r) in (None, tail)]
+            if shown:
+                rows.append(_panels(f"{env}, tail {tail:g}", shown, [tail]))
+    return draw(rows, band)
+
+
+def constrained_tail(result: CaseResults) -> float | None:
+    """Return the tail of the constrained CVaR; None for SAC-Lagrangian."""
+    config = result.case.config
+    return None if config.algo == "sac-lag" else config.constraints[0].tail
+
+
+def _panels(
+    title: str, results: Sequence[CaseResults], tails: Sequence[float]
+) -> list[Any]:
+    """Return the panels of one row; lines are named without the environment."""
+    lines = []
+    for result in results:
+        agent, _, *changes = result.case.label.split(", ")
+        lines.append(replace(result.group, label=", ".join([agent, *changes])))
+    return evaluation_panels(title, lines, results[0].config, tails)
+
+
+TABLE2 = Study(
     name="table2",
     title=TITLE,
-    cases=make_cases(),
-    make_tables=make_tables,
+    cases=tuple(
+        make_case(env, algo, tail, ("table2_safety_gym", env, row))
+        for env in ENVIRONMENTS
+        for algo, tail, row in ROWS
+    ),
+    make_tables=partial(make_env_tables, TITLE),
     make_figure=curves_figure,
-    evaluate_every=evaluate_every,
+    evaluate_every=every_50th,
 )
+FIGURE2 = replace(TABLE2, name="figure2", make_figure=figure2)

@@ -1,10 +1,10 @@
-"""Worker processes of this machine, as a backend of `schedule`.
+"""Backend of `schedule` that runs worker processes on this machine.
 
-Choice: one thread a worker. Measured on two cores (`benchmarks/seeds.py`), two workers
-with a thread each make 63 to 77 updates a second of the maze's learner, one worker with
-both threads 70 to 79; with 256 x 256 networks it is 68 against 64. With no clear winner,
-one thread it is: results then do not depend on how many workers there are, and what is
-not an update (host environments, compilation, evaluation) runs side by side too.
+Choice: one thread per worker. Measured on two cores (`benchmarks/seeds.py`), two workers
+with one thread each make 63 to 77 updates per second of the maze's learner, and one worker
+with both threads 70 to 79; with 256 x 256 networks it is 68 against 64. There is no clear
+winner, and with one thread the results do not depend on the number of workers, and host
+environments, compilation and evaluation run in parallel too.
 """
 
 import subprocess
@@ -15,20 +15,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from orac.experiments.launcher.schedule import Outcome, PlannedRun
-from orac.experiments.launcher.worker import FINISHED, STOPPED, Task
+from orac.experiments.launcher.worker import FINISHED, STOPPED
 from orac.runs.machine import count_threads
 
 WORKER = (sys.executable, "-m", "orac.experiments.launcher.worker")
 
 
-class Child:
-    """A worker process that does one run; its words go to log.txt beside the run."""
+class WorkerProcess:
+    """A process that trains one run and writes its output to log.txt in the run directory."""
 
-    def __init__(self, folder: Path, task: Task, program: Sequence[str]) -> None:
+    def __init__(self, folder: Path, line: str, program: Sequence[str]) -> None:
+        """Start the program and send it the line that `PlannedRun.to_line` returns."""
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
         with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C in the terminal reaches us alone, and we hang up.
+            # In a new session, Ctrl-C in the terminal reaches only this process, which
+            # then closes the worker's input.
             self.process = subprocess.Popen(
                 program,
                 stdin=subprocess.PIPE,
@@ -36,54 +38,51 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        # A worker that died at once says why in its log.
+        # The log of a worker that died at once has the reason.
         with suppress(BrokenPipeError):
             assert self.process.stdin is not None
-            self.process.stdin.write(task.to_line().encode())
+            self.process.stdin.write(line.encode())
             self.process.stdin.flush()
 
     def stop(self) -> None:
-        """Hang up: a worker that is left alone saves and stops, also one that just starts.
+        """Close the worker's input, upon which it saves a checkpoint and stops.
 
-        A signal would end one that does not listen yet, or be lost on it.
+        This also stops a worker that is still importing. A signal would kill it, or would
+        get lost.
         """
-        self._hang_up()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def kill(self) -> None:
+        """End the process at once."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._hang_up()
+        self.stop()
 
     def result(self) -> tuple[str, str] | None:
-        """Status and error once it has ended."""
+        """Return status and error message of a process that has ended, else None."""
         code = self.process.poll()
         if code is None:
             return None
-        self._hang_up()
+        self.stop()
         if code == FINISHED:
             return "finished", ""
         if code == STOPPED:
             return "stopped", ""
         if code < 0:
             return "failed", (
-                f"its process was killed by signal {-code}; the same command goes on "
-                "from its last checkpoint"
+                f"its process was killed by signal {-code}; run the same command again to "
+                "continue from the last checkpoint"
             )
-        return "failed", f"{last_line(self.log)} ({self.log})"
-
-    def _hang_up(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
-
-def last_line(file: Path) -> str:
-    lines = file.read_text(errors="replace").split("\n") if file.exists() else []
-    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        lines = [line for line in text.split("\n") if line.strip()]
+        last = lines[-1] if lines else "it printed nothing"
+        return "failed", f"{last} ({self.log})"
 
 
 class Processes:
-    """Worker processes of this machine, as many at a time as there are processors."""
+    """Backend that runs up to `jobs` worker processes at a time."""
 
     def __init__(
         self,
@@ -92,40 +91,38 @@ class Processes:
         trackers: Sequence[str] = (),
         program: Sequence[str] = WORKER,
     ) -> None:
-        """`threads` are a worker's; without `jobs`, processors are shared out by it."""
+        """Give each worker `threads` threads; by default, as many workers as fit."""
         self._jobs = jobs or max(1, count_threads() // threads)
         self._threads, self._trackers, self._program = threads, trackers, program
-        self._children: dict[PlannedRun, tuple[Child, float]] = {}
+        self._workers: dict[PlannedRun, tuple[WorkerProcess, float]] = {}
 
     @property
     def free(self) -> bool:
-        return len(self._children) < self._jobs
+        return len(self._workers) < self._jobs
 
     @property
     def running(self) -> Sequence[PlannedRun]:
-        return [*self._children]
+        return [*self._workers]
 
     def start(self, run: PlannedRun) -> None:
-        task = run.task(self._threads, self._trackers)
-        child = Child(run.path, task, self._program)
-        self._children[run] = child, time.monotonic()
+        line = run.to_line(run.threads(self._threads), self._trackers)
+        worker = WorkerProcess(run.path, line, self._program)
+        self._workers[run] = worker, time.monotonic()
 
     def ended(self) -> list[Outcome]:
-        found = []
-        for run, (child, started) in [*self._children.items()]:
-            result = child.result()
-            if result is not None:
-                del self._children[run]
-                found.append(
-                    Outcome(run, result[0], time.monotonic() - started, result[1])
-                )
-        return found
+        outcomes = []
+        for run, (worker, started) in [*self._workers.items()]:
+            if (result := worker.result()) is not None:
+                del self._workers[run]
+                seconds = time.monotonic() - started
+                outcomes.append(Outcome(run, result[0], seconds, result[1]))
+        return outcomes
 
     def stop(self) -> None:
-        for child, _ in self._children.values():
-            child.stop()
+        for worker, _ in self._workers.values():
+            worker.stop()
 
     def close(self) -> None:
-        for child, _ in self._children.values():
-            child.kill()
-        self._children.clear()
+        for worker, _ in self._workers.values():
+            worker.kill()
+        self._workers.clear()

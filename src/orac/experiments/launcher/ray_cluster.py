@@ -1,10 +1,10 @@
-"""Runs as tasks of a Ray cluster; the driving loop is that of `schedule`.
+"""Backend of `schedule` that runs the workers as tasks of a Ray cluster.
 
-A task starts the very worker process that this machine would start, so results are the
-same bits at the same number of threads. Its checkpoints are below `out`, which must be a
-path that every node sees. When a node or a Ray worker is lost, Ray begins the task again
-elsewhere, and the run goes on from its last checkpoint. Needs the extra `ray`, which is
-imported here alone and only when it is used.
+A task starts the same worker process that `processes` starts, so the results are
+bit-identical at the same number of threads. Checkpoints are written below `out`, which must
+be a path that every node can see. When a node or a Ray worker is lost, Ray starts the task
+again elsewhere, and the run continues from its last checkpoint. Ray is an optional
+dependency (extra `ray`); it is imported only when this backend is used.
 """
 
 import importlib
@@ -14,36 +14,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orac.experiments.launcher.processes import WORKER, Child
+from orac.experiments.launcher.processes import WORKER, WorkerProcess
 from orac.experiments.launcher.schedule import POLL_SECONDS, Outcome, PlannedRun
-from orac.experiments.launcher.worker import Task
 
 RETRIES = 10
-"""How often Ray begins a task again after its worker was lost."""
+"""How often Ray starts a task again after its worker was lost."""
 
 
-def import_ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError(
-            'The backend ray needs Ray: pip install "orac-rl[ray]"'
-        ) from error
-
-
-def supervise(folder: str, task: Task, stop_file: str) -> tuple[str, str]:
-    """The body of a Ray task: one worker process, until it ends or all are to stop."""
-    child, told = Child(Path(folder), task, WORKER), False
-    while (result := child.result()) is None:
-        if not told and Path(stop_file).exists():
-            told = True
-            child.stop()
+def supervise(folder: str, line: str, stop_file: str) -> tuple[str, str]:
+    """Run one worker process inside a Ray task; stop it when `stop_file` appears."""
+    worker, stopping = WorkerProcess(Path(folder), line, WORKER), False
+    while (result := worker.result()) is None:
+        if not stopping and Path(stop_file).exists():
+            stopping = True
+            worker.stop()
         time.sleep(POLL_SECONDS)
     return result
 
 
 class RayTasks:
-    """As many tasks at a time as the cluster has processors for, or `jobs` of them."""
+    """Backend that runs as many tasks at a time as the cluster's processors, or `jobs`."""
 
     def __init__(
         self,
@@ -52,56 +42,62 @@ class RayTasks:
         threads: int = 1,
         trackers: Sequence[str] = (),
     ) -> None:
-        """Without an address Ray starts, and ends, a cluster on this machine."""
-        self._ray = import_ray()
-        self._ours = not self._ray.is_initialized()
-        if self._ours:
+        """Connect to the cluster at `address`; None starts a cluster on this machine."""
+        try:
+            self._ray: Any = importlib.import_module("ray")
+        except ImportError as error:
+            raise ImportError(
+                'The backend ray needs Ray: pip install "orac-rl[ray]"'
+            ) from error
+        self._started_ray = not self._ray.is_initialized()
+        if self._started_ray:
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
         self._jobs, self._threads, self._trackers = jobs, threads, trackers
-        self._refs: dict[Any, tuple[PlannedRun, float]] = {}
+        self._tasks: dict[Any, tuple[PlannedRun, float]] = {}
         self._stop_file: Path | None = None
 
     @property
     def free(self) -> bool:
-        known = self._ray.cluster_resources().get("CPU", 1)
-        jobs = self._jobs or max(1, int(known) // self._threads)
-        return len(self._refs) < jobs
+        processors = self._ray.cluster_resources().get("CPU", 1)
+        jobs = self._jobs or max(1, int(processors) // self._threads)
+        return len(self._tasks) < jobs
 
     @property
     def running(self) -> Sequence[PlannedRun]:
-        return [run for run, _ in self._refs.values()]
+        return [run for run, _ in self._tasks.values()]
 
     def start(self, run: PlannedRun) -> None:
         if self._stop_file is None:
             self._stop_file = run.out.resolve() / f"stop-{uuid.uuid4().hex}"
-        task = run.task(self._threads, self._trackers)
-        remote = self._ray.remote(num_cpus=task.threads, max_retries=RETRIES)(supervise)
-        ref = remote.remote(str(run.path.resolve()), task, str(self._stop_file))
-        self._refs[ref] = run, time.monotonic()
+        threads = run.threads(self._threads)
+        line = run.to_line(threads, self._trackers)
+        remote = self._ray.remote(num_cpus=threads, max_retries=RETRIES)(supervise)
+        task = remote.remote(str(run.path.resolve()), line, str(self._stop_file))
+        self._tasks[task] = run, time.monotonic()
 
     def ended(self) -> list[Outcome]:
-        found = []
-        if not self._refs:
-            return found
-        ready, _ = self._ray.wait([*self._refs], num_returns=len(self._refs), timeout=0)
-        for ref in ready:
-            run, started = self._refs.pop(ref)
+        if not self._tasks:
+            return []
+        tasks, outcomes = [*self._tasks], []
+        ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        for task in ready:
+            run, started = self._tasks.pop(task)
             try:
-                status, error = self._ray.get(ref)
+                status, error = self._ray.get(task)
             except self._ray.exceptions.RayError as lost:
                 status, error = "failed", str(lost).strip().split("\n")[-1]
-            found.append(Outcome(run, status, time.monotonic() - started, error))
-        return found
+            outcomes.append(Outcome(run, status, time.monotonic() - started, error))
+        return outcomes
 
     def stop(self) -> None:
-        # Tasks on other machines see the file, and no signal of ours.
+        # Tasks on other machines can see a file, but not receive a signal.
         if self._stop_file is not None:
             self._stop_file.touch()
 
     def close(self) -> None:
-        for ref in self._refs:
-            self._ray.cancel(ref, force=True)
+        for task in self._tasks:
+            self._ray.cancel(task, force=True)
         if self._stop_file is not None:
             self._stop_file.unlink(missing_ok=True)
-        if self._ours:
+        if self._started_ray:
             self._ray.shutdown()

@@ -1,41 +1,47 @@
-"""Many runs, several at a time: which are left, who does them, and when to stop.
+"""Train many runs, several at a time, until all are finished or the time is used up.
 
-The same loop drives processes of this machine (`processes`) and a Ray cluster
-(`schedule_ray`). A run that fails does not stop the others. Ctrl-C, or the end of the
-budget, lets every worker save; the same call later goes on from there, and finished runs
-are skipped. Knows nothing of what the runs are for.
+`run_all` drives a `Backend`: worker processes on this machine (`processes`) or tasks of a
+Ray cluster (`ray_cluster`). A run that fails does not stop the others. On Ctrl-C, or at the
+end of the time budget, every worker saves a checkpoint and stops. The same call continues
+from there later and skips the runs that are finished.
 """
 
+import json
 import math
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.config.schema import Config
-from orac.experiments.launcher.worker import Task
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_config, run_path
 from orac.runs.machine import threads_of
+from orac.runs.progress import clock_text
 
 POLL_SECONDS = 0.2
-SUMMARY_SECONDS = 60.0
+PROGRESS_SECONDS = 60.0
+
+Log = Callable[[str], None]
+"""Function that prints a line, such as `print`."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be made, and where: `name` is that of its directory."""
+    """One run to train: its config and its place in the directory tree."""
 
     label: str
-    """For people, without the seed."""
+    """Name of the run in messages, without the seed."""
     config: Config
     name: str
+    """Name of the directory above the seeds."""
     out: Path
+    """Root of the directory tree."""
 
     @property
     def path(self) -> Path:
@@ -43,19 +49,19 @@ class PlannedRun:
         return run_path(self.out, config.env.id, config.algo, config.seed, self.name)
 
     @property
-    def total(self) -> int:
+    def total_steps(self) -> int:
         return self.config.training.total_steps
 
     def __str__(self) -> str:
         return f"{self.label}, seed {self.config.seed}"
 
-    def is_finished(self) -> bool:
-        """Whether its last checkpoint is that of its last step."""
+    def has_final_checkpoint(self) -> bool:
+        """Return whether nothing is left to do: its last step has a checkpoint."""
         steps = Checkpoints(self.path / "checkpoints").steps()
-        return bool(steps) and steps[-1] >= self.total
+        return bool(steps) and steps[-1] >= self.total_steps
 
     def step(self) -> int:
-        """How far it is, by the last whole row of its metrics."""
+        """Return the step of the last complete row of metrics.csv, or 0."""
         try:
             with open(self.path / "metrics.csv", "rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 20_000))
@@ -64,16 +70,25 @@ class PlannedRun:
         except (OSError, ValueError, IndexError):
             return 0
 
-    def task(self, threads: int, trackers: Sequence[str]) -> Task:
-        """What to ask a worker for; a run keeps the threads that it began with."""
-        threads = threads_of(self.path) or threads
-        out, plain = str(self.out.resolve()), config_text.to_dict(self.config)
-        return Task(out, self.name, plain, threads, tuple(trackers))
+    def threads(self, default: int) -> int:
+        """Return the number of threads with which the run was started, or the default."""
+        return threads_of(self.path) or default
+
+    def to_line(self, threads: int, trackers: Sequence[str]) -> str:
+        """Return the line of JSON that tells a worker process what to train."""
+        order = {
+            "out": str(self.out.resolve()),
+            "name": self.name,
+            "config": serialization.to_dict(self.config),
+            "threads": threads,
+            "trackers": [*trackers],
+        }
+        return json.dumps(order) + "\n"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: finished, stopped (it can go on) or failed (`error` says why)."""
+    """How a run ended: "finished", "stopped" (it can continue) or "failed"."""
 
     run: PlannedRun
     status: str
@@ -83,11 +98,11 @@ class Outcome:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Whoever does the runs."""
+    """Starts and stops the workers that train the runs."""
 
     @property
     def free(self) -> bool:
-        """Whether another run may start now."""
+        """Whether another run can start now."""
         ...
 
     @property
@@ -96,154 +111,162 @@ class Backend(Protocol):
     def start(self, run: PlannedRun) -> None: ...
 
     def ended(self) -> list[Outcome]:
-        """Runs that ended since the last call."""
+        """Return the outcomes of the runs that ended since the last call."""
         ...
 
     def stop(self) -> None:
-        """Ask every worker to save and stop; they end soon after."""
+        """Ask every worker to save a checkpoint and stop, without waiting for it."""
         ...
 
     def close(self) -> None:
-        """End what still runs, at once."""
+        """End the workers that still run, at once."""
         ...
 
 
 def check_plan(runs: Sequence[PlannedRun]) -> None:
-    """Refuse two runs in one place, and a place beside runs of other settings.
+    """Raise a `ValueError` for two runs in one place, or beside runs with other settings.
 
-    Runs that differ in their seed alone are neighbours; others would be one row of a table.
+    The runs in one directory must differ only in their seed, because a table shows them
+    as one row.
     """
-    seen: dict[Path, PlannedRun] = {}
-    there: dict[Path, dict[Path, Config]] = {}
+    planned: dict[Path, PlannedRun] = {}
+    on_disk: dict[Path, dict[Path, Config]] = {}
     for run in runs:
-        if seen.setdefault(run.path, run) is not run:
+        if (other := planned.setdefault(run.path, run)) is not run:
             raise ValueError(
-                f"runs must have places of their own, but {seen[run.path]} and {run} "
-                f"both go to {run.path}. Give them different names or seeds."
+                f"every run needs its own directory, but {other} and {run} both use "
+                f"{run.path}. Give them different names or seeds."
             )
         folder = run.path.parent
-        if folder not in there:
-            there[folder] = _configs_below(folder)
-        for path, config in there[folder].items():
-            _check_alike(run, path, replace(config, seed=run.config.seed))
+        if folder not in on_disk:
+            on_disk[folder] = {
+                path: serialization.from_dict(read_config(path))
+                for path in run_directories(folder)
+            }
+        check_same_settings(f"{run}, which is to run now,", run.config, on_disk[folder])
 
 
-def _configs_below(folder: Path) -> dict[Path, Config]:
-    paths = sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
-    return {path: config_text.from_dict(read_config(path)) for path in paths}
+def run_directories(folder: Path) -> list[Path]:
+    """Return the directories of the runs in a folder, in the order of their seeds."""
+    return sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
 
 
-def _check_alike(run: PlannedRun, path: Path, there: Config) -> None:
-    changes = config_text.difference(run.config, there)
-    if changes:
-        name, (ours, theirs) = next(iter(changes.items()))
-        more = f" and {len(changes) - 1} fields more" if len(changes) > 1 else ""
-        raise ValueError(
-            f"{path} holds a run with {name} {theirs}, and {ours} is asked for{more}. "
-            "Repeat the settings it was begun with, or choose another --out."
-        )
+def check_same_settings(
+    subject: str, config: Config, others: Mapping[Path, Config]
+) -> None:
+    """Raise a `ValueError` if a config differs from others in more than the seed."""
+    for path, other in others.items():
+        changes = serialization.difference(config, replace(other, seed=config.seed))
+        if changes:
+            name, (ours, theirs) = next(iter(changes.items()))
+            more = f" and {len(changes) - 1} other fields differ" * (len(changes) > 1)
+            raise ValueError(
+                f"runs in one folder must differ only in their seed, but {subject} has "
+                f"{name} {ours} and {path} has {theirs}{more}. Repeat the settings of the "
+                "existing run, choose another --out, or move one of them."
+            )
 
 
 def run_all(
     runs: Sequence[PlannedRun],
     backend: Backend,
     budget_seconds: float = math.inf,
-    say: Callable[[str], None] = print,
+    log: Log = print,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Outcome]:
-    """Do all runs that are not finished yet; how each of them ended, in their order."""
+    """Train all runs that are not finished and return the outcome of each, in order."""
     check_plan(runs)
-    outcomes = [Outcome(run, "finished") for run in runs if run.is_finished()]
+    outcomes = [Outcome(run, "finished") for run in runs if run.has_final_checkpoint()]
     done = {outcome.run.path for outcome in outcomes}
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
-        say(f"{len(outcomes)} of {len(runs)} runs are finished already.")
-    summary = Summary([*waiting], say, clock)
+        log(f"{len(outcomes)} of {len(runs)} runs are finished already.")
+    progress = ProgressLog([*waiting], log, clock)
     started, stopping = clock(), ""
-    with stop_signals() as asked:
+    with stop_signals() as signals:
         try:
             while backend.running or (waiting and not stopping):
                 if not stopping:
                     over = clock() - started >= budget_seconds
-                    stopping = "asked to" if asked else "budget used" if over else ""
+                    stopping = "interrupted" if signals else "budget used" * over
                     if stopping:
-                        say(f"Stopping ({stopping}): every worker saves first.")
+                        log(f"Stopping ({stopping}): every worker saves first.")
                         backend.stop()
                 while waiting and not stopping and backend.free:
                     run = waiting.popleft()
-                    begun = run.step()
-                    say(f"started   {run}{f' at step {begun:,}' if begun else ''}")
+                    step = run.step()
+                    log(f"started   {run}{f' at step {step:,}' if step else ''}")
                     backend.start(run)
                 for outcome in backend.ended():
                     outcomes.append(outcome)
-                    say(describe(outcome))
-                summary.update(backend.running, outcomes)
+                    log(describe(outcome))
+                progress.update(backend.running, outcomes)
                 time.sleep(POLL_SECONDS)
         finally:
             backend.close()
     outcomes += [Outcome(run, "stopped") for run in waiting]
-    place = {run.path: i for i, run in enumerate(runs)}
-    return sorted(outcomes, key=lambda outcome: place[outcome.run.path])
+    order = {run.path: i for i, run in enumerate(runs)}
+    return sorted(outcomes, key=lambda outcome: order[outcome.run.path])
 
 
 def describe(outcome: Outcome) -> str:
-    """One line about a run that ended."""
-    line = f"{outcome.status:<9} {outcome.run}"
+    """Return one line about a run that ended."""
+    run = outcome.run
+    line = f"{outcome.status:<9} {run}"
     if outcome.status == "stopped":
-        line += f" at step {outcome.run.step():,} of {outcome.run.total:,}"
+        line += f" at step {run.step():,} of {run.total_steps:,}"
     line += f", {clock_text(outcome.seconds)}"
     return f"{line}: {outcome.error}" if outcome.error else line
 
 
-def clock_text(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
-
-
-class Summary:
-    """How far everything is, in a line every minute."""
+class ProgressLog:
+    """Logs one line every minute: which runs are where, the speed and the time left."""
 
     def __init__(
-        self,
-        left: Sequence[PlannedRun],
-        say: Callable[[str], None],
-        clock: Callable[[], float],
+        self, unfinished: Sequence[PlannedRun], log: Log, clock: Callable[[], float]
     ) -> None:
-        self._left, self._say, self._clock = left, say, clock
-        self._began = self._told = clock()
-        self._before = {run.path: run.step() for run in left}
+        self._unfinished, self._log, self._clock = unfinished, log, clock
+        self._started = self._last_line = clock()
+        self._first_steps = {run.path: run.step() for run in unfinished}
 
-    def update(self, running: Sequence[PlannedRun], ended: Sequence[Outcome]) -> None:
+    def update(
+        self, running: Sequence[PlannedRun], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Log the line if it is due."""
         now = self._clock()
-        if now - self._told < SUMMARY_SECONDS:
+        if now - self._last_line < PROGRESS_SECONDS:
             return
-        self._told = now
-        at = {run.path: run.step() for run in self._left}
-        made = sum(at[path] - before for path, before in self._before.items())
-        todo = sum(max(0, run.total - at[run.path]) for run in self._left)
-        rate = made / (now - self._began)
-        shown = ", ".join(f"{run} at {at[run.path] / run.total:.0%}" for run in running)
-        counts = [o.status for o in ended]
-        told = f"{counts.count('finished')} finished, {counts.count('failed')} failed"
-        told += f", running: {shown or 'none'}"
+        self._last_line = now
+        steps = {run.path: run.step() for run in self._unfinished}
+        made = sum(steps[path] - first for path, first in self._first_steps.items())
+        left = sum(max(0, r.total_steps - steps[r.path]) for r in self._unfinished)
+        rate = made / (now - self._started)
+        shown = ", ".join(
+            f"{run} at {steps[run.path] / run.total_steps:.0%}" for run in running
+        )
+        statuses = [outcome.status for outcome in outcomes]
+        line = (
+            f"{statuses.count('finished')} finished, {statuses.count('failed')} failed, "
+            f"running: {shown or 'none'}"
+        )
         if rate > 0:
-            told += f"; {rate:,.0f} steps/s, about {clock_text(todo / rate)} left"
-        self._say(told)
+            line += f"; {rate:,.0f} steps/s, about {clock_text(left / rate)} left"
+        self._log(line)
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM is noted in the list; the second Ctrl-C is as usual."""
-    asked: list[int] = []
+    """Collect SIGINT and SIGTERM in a list; a second Ctrl-C raises KeyboardInterrupt."""
+    received: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
-        if asked and number == signal.SIGINT:
+    def receive(number: int, frame: Any) -> None:
+        if received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    previous = {s: signal.signal(s, receive) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

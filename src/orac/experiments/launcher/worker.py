@@ -1,9 +1,9 @@
-"""One run in a process of its own: begun, or resumed from its last checkpoint.
+"""Train one run in its own process: start it, or resume it from its last checkpoint.
 
-`python -m orac.experiments.launcher.worker` reads its task as one line of JSON and then keeps
-listening: when
-whoever started it is gone, its input ends, and it saves and stops. Its processors are its
-own (`runs/processors.py`). Knows nothing of tables, grids or clusters.
+`python -m orac.experiments.launcher.worker` reads one line of JSON from standard input,
+which `PlannedRun.to_line` writes, and then keeps reading. When its input ends, because the
+parent process closed it or died, the worker saves a checkpoint and stops. It claims its
+processors (`runs.cpu_affinity`) before JAX is imported.
 """
 
 import json
@@ -12,101 +12,88 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from orac.runs.cpu_affinity import claim_processors
+from orac.runs.machine import claim_processors
+
+if TYPE_CHECKING:
+    from orac.api import Agent
 
 FINISHED, FAILED, STOPPED = 0, 1, 130
 """Exit codes."""
 LOCK_SECONDS = 300.0
-"""How long to wait for a run that its last process has not given back yet."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a worker is asked to do; `config` is in dict form."""
-
-    out: str
-    name: str
-    config: dict[str, Any]
-    threads: int = 1
-    trackers: tuple[str, ...] = ()
-
-    def to_line(self) -> str:
-        return json.dumps(self.__dict__) + "\n"
-
-    @classmethod
-    def from_line(cls, line: str) -> "Task":
-        fields = json.loads(line)
-        return cls(**fields | {"trackers": tuple(fields["trackers"])})
+"""How long to wait until the last process of a run has released the run's directory."""
 
 
 def main() -> int:
-    """Do the task on standard input; the exit code says how it ended."""
-    # A process begun in the background ignores Ctrl-C from birth; this one must not.
+    """Train the run that standard input names and return the exit code."""
+    # A process started in the background ignores Ctrl-C unless it sets the handler itself.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    task, alone = Task.from_line(sys.stdin.readline()), threading.Event()
-    claim_processors(task.threads)
-    threading.Thread(target=listen, args=(alone,), daemon=True).start()
+    order, parent_gone = json.loads(sys.stdin.readline()), threading.Event()
+    claim_processors(order["threads"])
+    threading.Thread(target=watch_parent, args=(parent_gone,), daemon=True).start()
     try:
-        return FINISHED if carry_out(task, alone) else STOPPED
+        return FINISHED if train_or_resume(order, parent_gone) else STOPPED
     except KeyboardInterrupt:
         return STOPPED
 
 
-def listen(alone: threading.Event) -> None:
-    """Wait for the end of standard input: whoever began this hung up, or is gone.
+def watch_parent(parent_gone: threading.Event) -> None:
+    """Set the event when standard input ends: the parent closed it or is gone.
 
-    An event and no signal: one that meets an import may be lost on it.
+    This is an event and not a signal, because a signal that arrives during an import can
+    get lost.
     """
-    # The descriptor itself: a buffered stream must not be read while Python shuts down.
+    # Read the descriptor: a buffered stream must not be read while Python shuts down.
     while os.read(0, 1024):
         pass
-    alone.set()
+    parent_gone.set()
 
 
-def carry_out(task: Task, alone: threading.Event) -> bool:
-    """Begin or resume the run until it ends or `alone` is set; whether it came to its end."""
+def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
+    """Train until the run ends or the event is set; return whether it reached its end."""
     # Imported late: XLA counts the processors when JAX starts.
     from orac.api import Agent
-    from orac.config import serialization as config_text
-    from orac.loading import resume
+    from orac.config import serialization
     from orac.runs.directory import run_path
     from orac.training.xla import keep_compiled_programs
 
-    if alone.is_set():
+    if parent_gone.is_set():
         return False
     keep_compiled_programs()
-    config = config_text.from_dict(task.config)
-    path = run_path(task.out, config.env.id, config.algo, config.seed, task.name)
+    out, name = order["out"], order["name"]
+    config = serialization.from_dict(order["config"])
+    path = run_path(out, config.env.id, config.algo, config.seed, name)
     options: dict[str, Any] = {
         "progress_bar": False,
-        "trackers": task.trackers,
-        "callback": lambda event: not alone.is_set(),
+        "trackers": tuple(order["trackers"]),
+        "callback": lambda event: not parent_gone.is_set(),
     }
     if (path / "config.yaml").exists():
-        agent = _when_free(lambda: resume(path, **options), alone)
+        agent = _resume_when_free(path, options, parent_gone)
     else:
         agent = Agent(config.env.id, config)
-        agent.learn(out=task.out, name=task.name, **options)
+        agent.learn(out=out, name=name, **options)
     agent.close()
     return agent.num_timesteps >= config.training.total_steps
 
 
-def _when_free(begin: Callable[[], Any], alone: threading.Event) -> Any:
-    """A lost worker's process may still be saving: wait for it a while."""
+def _resume_when_free(
+    path: Path, options: dict[str, Any], parent_gone: threading.Event
+) -> "Agent":
+    """Resume a run; wait while the process of a lost worker is still saving it."""
+    from orac.api import resume
     from orac.runs.directory import RunInUse
 
-    until = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            return begin()
+            return resume(path, **options)
         except RunInUse:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
-            if alone.wait(1):
+            if parent_gone.wait(1):
                 raise KeyboardInterrupt from None
 
 
