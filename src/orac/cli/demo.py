@@ -1,115 +1,113 @@
-"""ORAC in the maze, in minutes: train, check, certify, draw.
+"""`orac demo`: train ORAC in the guarded maze within minutes, evaluate, certify and draw it.
 
-Success is what the maze is about: at least 90 % of 100 evaluation episodes take the long
-path, twice in a row. The demo exits non-zero when it never gets there. It goes on until 98 %
-do, twice in a row, or until its steps are used up: when more than 2 % go past the guard, who
-is there in 15 %, the worst 5 % cost more than the limit, 4 + 16 * 0.15 * share / 0.05.
+The demo succeeds when at least 90 % of 100 evaluation episodes take the long path, twice in
+a row; otherwise its exit code is 1. Training continues until 98 % do so twice in a row, or
+until all steps are taken. The reason is the limit: if a share of more than 2 % passes the
+guard, who is present with probability 0.15, the CVaR at 0.05 exceeds the limit of 5, since
+it is 4 + 16 * 0.15 * share / 0.05.
 """
 
+import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from orac.api import Agent
 from orac.config import presets
-from orac.config.schema import Config
-from orac.core import agent as agents
 from orac.core import risk
-from orac.envs.base import to_box
-from orac.envs.maze.controllers import record_episode, short_path
+from orac.envs.baselines import short_path
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.result import certify
-from orac.evaluation.rollout import risk_of_episodes
+from orac.evaluation.result import certify, risk_of_episodes
+from orac.evaluation.rollout import record_episodes
 from orac.training.loop import Event
 
-LONG_SHARE, SURE_SHARE, IN_A_ROW = 0.9, 0.98, 2
+FOUND_SHARE, STOP_SHARE, IN_A_ROW = 0.9, 0.98, 2
 LIMIT = 5.0
-"""What is asked for, and certified; the preset trains with some room below it."""
-WORST = risk.cvar(0.05)
-MISSED = "did not find the long path"
+"""The certified limit. The preset trains with a lower one, to leave a margin."""
 
 
-class Success:
-    """Watches for the long path; stops the run when it is taken surely enough."""
+class LongPathCallback:
+    """Print every evaluation, and stop training when nearly all episodes are safe."""
 
     def __init__(self) -> None:
-        self.in_a_row = 0
-        self.sure = 0
+        self.found_in_a_row = 0
+        self.stop_in_a_row = 0
         self.found_at: int | None = None
+        """Step at which the demo succeeded; None until then."""
 
     def __call__(self, event: Event) -> bool:
         if event.evaluation is None:
             return True
         paths = [row["path"] for row in event.evaluation]
-        share = {end: paths.count(end) / len(paths) for end in (1, -1, 0)}
+        share = {path: paths.count(path) / len(paths) for path in (1, -1, 0)}
         costs = np.array([row["cost"] for row in event.evaluation])
-        worst = risk_of_episodes(costs, WORST)
-        self.in_a_row = self.in_a_row + 1 if share[1] >= LONG_SHARE else 0
         print(
             f"step {event.step:>7,}: {share[1]:4.0%} long path, {share[-1]:4.0%} through "
-            f"the guarded cell, {share[0]:4.0%} never arrive; worst 5 % cost {worst:.1f}"
+            f"the guarded cell, {share[0]:4.0%} never arrive; cost of the worst 5 % "
+            f"{risk_of_episodes(costs, risk.cvar(0.05)):.1f}"
         )
-        self.sure = self.sure + 1 if share[1] >= SURE_SHARE else 0
-        if self.in_a_row >= IN_A_ROW:
+        self.found_in_a_row = self.found_in_a_row + 1 if share[1] >= FOUND_SHARE else 0
+        self.stop_in_a_row = self.stop_in_a_row + 1 if share[1] >= STOP_SHARE else 0
+        if self.found_in_a_row >= IN_A_ROW:
             self.found_at = self.found_at or event.step
-        return self.sure < IN_A_ROW
+        return self.stop_in_a_row < IN_A_ROW
 
 
-def run(seed: int, out: Path, config: Config | None = None) -> int:
-    """Train, evaluate, certify and draw; 0 when the agent found the long path."""
+def run_demo(options: argparse.Namespace) -> int:
+    """Train, evaluate, certify and draw; return 0 if the agent found the long path."""
     started = time.perf_counter()
-    config = config or presets.demo()
-    agent = Agent(config.env.id, presets.with_seed(config, seed))
+    config = presets.with_seed(presets.demo(), options.seed)
+    agent = Agent(config.env.id, config)
     print(
-        "ORAC in the guarded maze. The short way is quick, but with probability 0.15 a"
+        "ORAC in the guarded maze. The short path is quick, but with probability 0.15 a\n"
+        "guard is there and costs 20; the long path always costs 4. The worst 5 % of\n"
+        f"episodes may cost 5 on average. Training uses a limit of "
+        f"{config.constraints[0].limit:g}, to leave a margin."
     )
-    print(
-        "guard costs 20; the long way always costs 4. The limit on the worst 5 % is 5,"
-    )
-    print(f"and {config.constraints[0].limit:g} while it learns, to have some room.")
-    success = Success()
+    callback = LongPathCallback()
     name = time.strftime("%Y%m%d-%H%M%S")
-    agent.learn(callback=success, out=out, name=name)
+    agent.learn(callback=callback, out=options.out, name=name)
     minutes = (time.perf_counter() - started) / 60
-    found = success.found_at is not None
-    verdict = (
-        f"found the long path after {success.found_at:,} steps" if found else MISSED
-    )
-    print(f"\n{verdict}; trained for {agent.num_timesteps:,}, {minutes:.1f} minutes")
+    if callback.found_at is None:
+        print("\ndid not find the long path", end="")
+    else:
+        print(f"\nfound the long path after {callback.found_at:,} steps", end="")
+    print(f"; trained for {agent.num_timesteps:,} steps, {minutes:.1f} minutes")
     result = agent.evaluate(1000)
     print(result)
-    asked = [replace(constraint, limit=LIMIT) for constraint in config.constraints]
-    for certificate in certify(result.episodes, asked, agent.spec):
+    constraints = [
+        replace(constraint, limit=LIMIT) for constraint in config.constraints
+    ]
+    for certificate in certify(result.episodes, constraints, agent.spec):
         print(certificate.sentence())
-    print(f"picture: {draw(agent, out / 'maze.png')}")
+    print(f"picture: {draw(agent, options.out / 'maze.png')}")
     print(f"run: {agent.run_path}")
-    return 0 if found else 1
+    return 1 if callback.found_at is None else 0
 
 
 def draw(agent: Agent, path: Path) -> Path:
-    """The learned paths beside the short one, as a picture."""
-    from orac.envs.maze.drawing import plot_trajectories
+    """Draw an episode of the agent and one on the shortest path."""
+    from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 
     maze = GuardedMaze(**dict(agent.config.env.params))
-    state = agent.runner.state.agent
+    from_corner = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0))
+    guarded, seed = replace(from_corner, guard_probability=1.0), agent.config.seed
 
-    @jax.jit
-    def policy(observation):
-        action = agents.mean_action(state, observation[None], agent.config.agent)[0]
-        return to_box(maze.spec, action)
+    def policy(observation: Any) -> jax.Array:
+        return jnp.asarray(agent.predict(observation)[0])
 
-    keys = jax.random.split(jax.random.key(agent.config.seed), 2)
-    corner = {"xy": (1.0, 1.0)}
+    learned = record_episodes(from_corner, policy, seed=seed)
+    shortest = record_episodes(guarded, short_path(maze), seed=seed)
     episodes = [
-        record_episode(keys[0], maze, policy, "ORAC", corner),
-        record_episode(
-            keys[1], maze, short_path(maze), "shortest path", {**corner, "guard": True}
-        ),
+        *to_trajectories(maze, learned, "ORAC"),
+        *to_trajectories(maze, shortest, "shortest path"),
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    title = "The worst case decides: ORAC goes around"
+    title = "ORAC avoids the guard because the worst case counts"
     plot_trajectories(maze, episodes, title).savefig(path, dpi=150)
     return path

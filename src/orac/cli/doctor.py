@@ -1,60 +1,91 @@
-"""What is installed, what is missing, and the exact line that installs it."""
+"""`orac doctor`, `orac agents` and `orac envs`: show what is installed and available."""
 
+import argparse
 import platform
 import textwrap
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+import gymnasium
+
+from orac import envs
+from orac.config import presets
 from orac.envs.safety import INSTALL, missing
 
-NEEDED = ("jax", "jaxlib", "optax", "numpy", "scipy", "gymnasium", "jaxtyping", "rich")
+REQUIRED = (
+    "jax",
+    "jaxlib",
+    "optax",
+    "numpy",
+    "scipy",
+    "gymnasium",
+    "jaxtyping",
+    "rich",
+)
 
-EXTRAS: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "plots": (("matplotlib", "PIL"), "figures", 'pip install "orac-rl[plots]"'),
-    "report": (("plotly",), "the HTML report", 'pip install "orac-rl[report]"'),
-    "video": (
-        ("imageio", "imageio_ffmpeg"),
-        "MP4 films",
-        'pip install "orac-rl[video]"',
-    ),
-    "tensorboard": (
-        ("tensorboardX",),
-        "TensorBoard events",
-        'pip install "orac-rl[tensorboard]"',
-    ),
-    # Its modules and its lines are known where it is used.
-    "safety": ((), "Safety-Gymnasium", INSTALL),
-    "ray": (("ray",), "clusters", 'pip install "orac-rl[ray]"'),
-    "wandb": (("wandb",), "Weights & Biases", 'pip install "orac-rl[wandb]"'),
-    "mlflow": (("mlflow",), "MLflow", 'pip install "orac-rl[mlflow]"'),
+EXTRAS = {
+    "plots": (("matplotlib", "PIL"), "figures"),
+    "report": (("plotly",), "the HTML report"),
+    "video": (("imageio", "imageio_ffmpeg"), "MP4 films"),
+    "tensorboard": (("tensorboardX",), "TensorBoard events"),
+    # `orac.envs.safety` knows which modules it needs.
+    "safety": ((), "Safety-Gymnasium"),
+    "ray": (("ray",), "clusters"),
+    "wandb": (("wandb",), "Weights & Biases"),
+    "mlflow": (("mlflow",), "MLflow"),
 }
+"""The modules that each optional extra installs, and what it is for."""
 
 
-def diagnose() -> str:
-    """A table of packages, and for each missing extra what it is for and how to get it."""
+def run_doctor(options: argparse.Namespace) -> int:
+    """Print a table of packages, and how to install each extra that is missing."""
     import jax
 
-    lines = [
-        f"Python {platform.python_version()} on {platform.platform()}",
-        f"JAX runs on {', '.join(str(device) for device in jax.devices())}",
-        "",
-        *(f"  {name:<12} {installed(name)}" for name in NEEDED),
-        "",
-    ]
-    for extra, (modules, purpose, line) in EXTRAS.items():
+    print(f"Python {platform.python_version()} on {platform.platform()}")
+    print(f"JAX runs on {', '.join(str(device) for device in jax.devices())}\n")
+    for name in REQUIRED:
+        print(f"  {name:<12} {installed_version(name)}")
+    print()
+    for extra, (modules, purpose) in EXTRAS.items():
         absent = [module for module in modules if find_spec(module) is None]
+        install = f'pip install "orac-rl[{extra}]"'
         if extra == "safety":
-            absent = list(missing())
+            absent, install = [*missing()], INSTALL
         if absent:
-            lines.append(f"  {extra:<12} missing ({', '.join(absent)}): {purpose}")
-            lines.append(textwrap.indent(line, " " * 15))
+            print(f"  {extra:<12} missing ({', '.join(absent)}): {purpose}")
+            print(textwrap.indent(install, " " * 15))
         else:
-            lines.append(f"  {extra:<12} ready: {purpose}")
-    return "\n".join(lines)
+            print(f"  {extra:<12} ready: {purpose}")
+    return 0
 
 
-def installed(name: str) -> str:
+def installed_version(name: str) -> str:
+    """Return the version of a package, or how to install it."""
     try:
         return version(name)
     except PackageNotFoundError:
         return f"missing: pip install {name}"
+
+
+def run_agents(options: argparse.Namespace) -> int:
+    """List the agents with their risk form and behaviour policy."""
+    for name, algorithm in presets.ALGORITHMS.items():
+        form = algorithm.risk_form or "by env"
+        print(
+            f"{name:<10} risk {form:<9} behaviour {algorithm.behaviour:<11} "
+            f"{algorithm.describes}"
+        )
+    return 0
+
+
+def run_envs(options: argparse.Namespace) -> int:
+    """List the environments of this package."""
+    for env_id in sorted(gymnasium.registry):
+        if env_id.startswith("orac/"):
+            kind = "on device" if envs.has_jax_form(env_id) else "on the host"
+            print(f"{env_id:<32} {kind}")
+    print(
+        "Any other Gymnasium id works too: its cost is info['cost'] or the result of "
+        "--cost-fn."
+    )
+    return 0

@@ -1,6 +1,6 @@
 """`orac evaluate`: evaluate a trained policy or a hand-coded rule.
 
-The results are printed, and on request certified, saved as a run and filmed.
+The results are printed and, if the options ask for it, certified, saved and filmed.
 """
 
 import argparse
@@ -10,30 +10,165 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orac.runs.saved_evaluations as saved_evaluations
 from orac.api import Agent, load
 from orac.config.schema import Config
-from orac.evaluation.baselines import evaluate_rule, rule_config
+from orac.envs.base import EnvSpec
+from orac.evaluation import baselines
 from orac.evaluation.certificates import Certificate, violation_sentence
 from orac.evaluation.intervals import check_level
 from orac.evaluation.result import Evaluation, certify
 from orac.evaluation.rollout import check_episodes, check_video_path, record_video
+from orac.runs.directory import evaluation_path, save_evaluation
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation with everything that is printed and saved about it."""
+    """One evaluation, and what was evaluated."""
 
     result: Evaluation
+    certificates: list[Certificate]
     config: Config
-    cost_names: tuple[str, ...]
+    spec: EnvSpec
     source: dict[str, Any]
-    """What was evaluated and how, for meta.json."""
+    """The policy and the way it was evaluated, as recorded in meta.json."""
     name: str
-    """Name of the directory below `--out`."""
-    certificates: list[str]
+    """Directory below `--out`, as the name of a run."""
     agent: Agent | None = None
 
-    @classmethod
-    def make(cls, result, config, cost_names, source, name)-> "Evaluated":
-        ...
+
+def run_evaluate(options: argparse.Namespace) -> int:
+    """Evaluate, print the results, and save or film them."""
+    check_options(options)
+    several = len(options.seeds or ()) > 1
+    evaluate = evaluate_rule_per_seed if options.rule else evaluate_run
+    json_results = []
+    for evaluated in evaluate(options):
+        sentences = certificate_sentences(evaluated)
+        if not options.json:
+            heading = [f"seed {evaluated.config.seed}"] if several else []
+            print("\n".join([*heading, str(evaluated.result), *sentences]))
+        seed = {"seed": evaluated.config.seed} if several else {}
+        summary = evaluated.result.summary
+        json_results.append({**seed, **summary, "certificates": sentences})
+        if options.out is not None:
+            path = save_evaluation(
+                options.out,
+                evaluated.config,
+                evaluated.result.episodes.rows(evaluated.spec.cost_names),
+                evaluated.source,
+                evaluated.name,
+            )
+            if not options.json:
+                print(f"Saved: {path}")
+        if options.video is not None:
+            path = record_video(evaluated.agent, options.video)
+            if not options.json:
+                print(f"Video: {path}")
+    if options.json:
+        print(json.dumps(json_results if several else json_results[0], indent=2))
+    return 0
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise an error for options that do not fit together, before anything takes time."""
+    seeds = options.seeds or ()
+    if (options.run_dir is None) == (options.rule is None):
+        raise ValueError(
+            "evaluate needs either a RUN or a --rule, got "
+            f"RUN {options.run_dir} and --rule {options.rule}."
+        )
+    if options.rule is None and options.set:
+        raise ValueError(
+            "--set is only for a --rule, because a RUN has its own config. Leave it out."
+        )
+    if options.rule is None and len(seeds) > 1:
+        raise ValueError(
+            "a RUN is evaluated on the episodes of one seed, got --seeds "
+            f"{' '.join(map(str, seeds))}. Evaluate it once per seed."
+        )
+    check_episodes(options.episodes)
+    if options.rule is not None and options.video is not None:
+        raise ValueError("--video films a trained agent and cannot film a --rule.")
+    if len({*seeds}) < len(seeds):
+        raise ValueError(
+            f"--seeds must all differ, got {seeds}, which would count the same episodes "
+            "twice."
+        )
+    if options.confidence is not None and not options.certify:
+        raise ValueError(
+            "--confidence is the confidence of a certificate. Add --certify, or leave it "
+            "out."
+        )
+    if options.confidence is None:
+        options.confidence = 0.95
+    check_level(options.confidence)
+    if options.video is not None:
+        check_video_path(options.video)
+
+
+def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
+    """Evaluate a run's newest checkpoint, or an agent saved to a file."""
+    path = Path(options.run_dir)
+    agent = load(path, options.env_id, cost_fn=options.cost_fn)
+    # The directory of a run is <name>/seed-000; a file has no such name.
+    name = path.resolve().parent.name if path.is_dir() else path.stem
+    if options.out is not None:
+        evaluation_path(options.out, agent.config, name)
+    seed = options.seeds[0] if options.seeds else None
+    deterministic = not options.stochastic
+    result = agent.evaluate(options.episodes, deterministic, options.tails, seed)
+    source = {
+        "run": str(path),
+        "env_steps": agent.num_timesteps,
+        "deterministic": deterministic,
+    }
+    if seed is not None:
+        source["episodes_of_seed"] = seed
+    certificates = []
+    if options.certify:
+        certificates = agent.certify(result.episodes, options.confidence)
+    yield Evaluated(result, certificates, agent.config, agent.spec, source, name, agent)
+
+
+def evaluate_rule_per_seed(options: argparse.Namespace) -> Iterator[Evaluated]:
+    """Evaluate a hand-coded rule once per seed."""
+    env_id = options.env_id or "orac/CityLearn-v0"
+    configs = [
+        baselines.rule_config(env_id, options.rule, seed, options.set)
+        for seed in options.seeds or [0]
+    ]
+    if options.out is not None:
+        for config in configs:
+            evaluation_path(options.out, config, "rule")
+    for config in configs:
+        summary, episodes, spec = baselines.evaluate_rule(
+            config, options.episodes, options.tails
+        )
+        certificates = []
+        if options.certify:
+            certificates = certify(
+                episodes, config.constraints, spec, options.confidence
+            )
+        result = Evaluation(summary, episodes)
+        source = {"rule": options.rule}
+        yield Evaluated(result, certificates, config, spec, source, "rule")
+
+
+def certificate_sentences(evaluated: Evaluated) -> list[str]:
+    """Return what is proved of each constraint: its risk, and how often it is violated."""
+    sentences = []
+    constraints = evaluated.config.constraints if evaluated.certificates else ()
+    for certificate, constraint in zip(
+        evaluated.certificates, constraints, strict=True
+    ):
+        column = evaluated.spec.cost_names.index(constraint.name)
+        sentences.append(certificate.sentence())
+        sentences.append(
+            violation_sentence(
+                evaluated.result.episodes.cost[:, column],
+                float(constraint.limit),
+                certificate.level,
+                "cost" if constraint.name == "cost" else f"cost {constraint.name}",
+            )
+        )
+    return sentences

@@ -1,49 +1,216 @@
-"""The options of `orac`'s commands, spelled as users of the field type them."""
+"""Command-line options of every `orac` command.
+
+This module imports no JAX, so that `orac --help` and argument errors appear quickly.
+"""
 
 import argparse
+import math
+from argparse import ArgumentParser
+from functools import cache
 from pathlib import Path
 
-from orac.config import serialization as config_text
+from orac.config import serialization
+
+TRACKERS = ("tensorboard", "wandb", "mlflow")
+STUDY_NAMES = (
+    "table1",
+    "table2",
+    "table3",
+    "iqn-vs-linear",
+    "ablation-cost-optimism",
+    "ablation-reward-optimism",
+    "ablation-ensemble",
+    "figure1",
+    "figure2",
+)
+"""The studies of `orac reproduce`, listed here so that help does not import them."""
+
+field_descriptions = cache(serialization.field_sentences)
 
 
-def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """Words that make a config; `--set` reaches every field."""
-    sentences = config_text.field_sentences()
-    # In help texts argparse takes a per cent sign for a format.
-    short = {name: text.replace("%", "%%") for name, text in sentences.items()}
-    parser.add_argument(
-        "--algo", default=None, help="agent (default: orac); `orac agents` lists them"
-    )
-    parser.add_argument(
-        "--env-id", default=None, help=f"{short['env.id']} (default: the guarded maze)"
-    )
-    parser.add_argument("--config", type=Path, help="start from this YAML file instead")
-    parser.add_argument("--cost-limit", type=float, help=short["constraints.0.limit"])
-    parser.add_argument("--tail", type=float, help=short["constraints.0.tail"])
-    parser.add_argument("--seed", type=int, help=short["seed"])
-    for option, field in (
-        ("--total-steps", "training.total_steps"),
-        ("--num-envs", "training.num_envs"),
-    ):
-        parser.add_argument(option, type=whole_number, help=short[field])
+def add_config_options(parser: ArgumentParser) -> None:
+    """Add the options that build the config. `--set` can change any field."""
+    descriptions = field_descriptions()
+    # argparse interprets a per cent sign in a help text as a format.
+    escaped = {name: text.replace("%", "%%") for name, text in descriptions.items()}
+    option = parser.add_argument
+    option("--algo", help="agent (default: orac); `orac agents` lists all agents")
+    option("--env-id", help=f"{escaped['env.id']} (default: orac/GuardedMaze-v0)")
+    option("--config", type=Path, help="YAML file to start from instead of a preset")
+    option("--cost-limit", type=float, help=escaped["constraints.0.limit"])
+    option("--tail", type=float, help=escaped["constraints.0.tail"])
+    option("--seed", type=int, help=escaped["seed"])
+    option("--total-steps", type=whole_number, help=escaped["training.total_steps"])
+    option("--num-envs", type=whole_number, help=escaped["training.num_envs"])
+    add_set_option(parser, "change a config field, such as agent.kappa=0.5")
+    width = max(map(len, descriptions))
+    fields = "\n".join(f"  {name:<{width}}  {t}" for name, t in descriptions.items())
+    parser.epilog = f"config fields, for --set:\n{fields}"
+
+
+def add_set_option(parser: ArgumentParser, description: str) -> None:
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="any config field, such as agent.kappa=0.5; may be given again",
+        help=f"{description}; can be repeated",
     )
-    width = max(map(len, sentences))
-    fields = "\n".join(f"  {name:<{width}}  {text}" for name, text in sentences.items())
-    parser.epilog = f"config fields, for --set:\n{fields}"
+
+
+def add_cost_and_device_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--cost-fn",
+        metavar="MODULE:FUNCTION",
+        help="import this function of (obs, action, next_obs, info) to compute the cost",
+    )
+    devices = ("cpu", "gpu", "tpu")
+    parser.add_argument("--device", choices=devices, help="device to compute on")
+
+
+def add_train_options(parser: ArgumentParser) -> None:
+    add_config_options(parser)
+    option = parser.add_argument
+    option("--out", default="runs", help="root of the run directories (default: runs)")
+    option("--name", default="default", help="name of the run's directory (default)")
+    add_progress_options(parser)
+
+
+def add_resume_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("run_dir", metavar="RUN", help="directory of the run")
+    option("--env-id", help="environment of the run, if it is in a module of yours")
+    add_progress_options(parser)
+
+
+def add_progress_options(parser: ArgumentParser) -> None:
+    """Add the options that `orac train` and `orac resume` share."""
+    add_cost_and_device_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    parser.add_argument(
+        "--track",
+        action="append",
+        choices=TRACKERS,
+        help="send metrics there in addition to the CSV files (default: tensorboard)",
+    )
+
+
+def add_evaluate_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    about = "directory of a run, or file of a saved agent"
+    option("run_dir", metavar="RUN", nargs="?", help=about)
+    option("--rule", help="evaluate this hand-coded rule instead, such as thermostat")
+    option(
+        "--env-id",
+        help="environment of the --rule (default: orac/CityLearn-v0) or of the RUN",
+    )
+    add_set_option(
+        parser, "change a config field of the --rule: env.params.buildings=[1,2,3]"
+    )
+    option(
+        "--seeds",
+        "--seed",
+        dest="seeds",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="evaluate the --rule once per seed (default: 0); with a RUN, one seed that "
+        "selects other episodes than the run's own",
+    )
+    option("--episodes", type=int, default=100, help="number of episodes (100)")
+    about = "save the episodes below this directory, for orac report and compare"
+    option("--out", type=Path, help=about)
+    about = "additional tails at which to print the CVaR"
+    option("--tails", type=float, nargs="+", default=[], help=about)
+    about = "sample actions instead of using the policy's mean"
+    option("--stochastic", action="store_true", help=about)
+    option("--certify", action="store_true", help="print upper confidence bounds")
+    option("--confidence", type=float, help="confidence of --certify (0.95)")
+    option("--video", type=Path, help="film one episode to a .gif or .mp4 file")
+    option("--json", action="store_true", help="print JSON")
+    add_cost_and_device_options(parser)
+
+
+def add_report_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    about = "runs, or directories that contain runs"
+    option("paths", metavar="RUNS", nargs="+", help=about)
+    about = "file to write (default: report.html; other formats are printed)"
+    option("--out", type=Path, help=about)
+    option(
+        "--format",
+        choices=("html", "markdown", "latex", "csv"),
+        help="the HTML page, or only its tables (default: by the suffix of --out)",
+    )
+    about = "also write figures as PDF files to this directory"
+    option("--figures", type=Path, help=about)
+
+
+def add_compare_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("ours", metavar="A", help="a directory that contains runs")
+    option("theirs", metavar="B", help="another directory that contains runs")
+    formats = ("text", "markdown", "latex")
+    option("--format", choices=formats, default="text", help="of the tables (text)")
+
+
+def add_reproduce_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("study", metavar="NAME", help=", ".join(STUDY_NAMES))
+    about = "number of seeds, or A:B for seeds A to B-1 (default: as in the paper)"
+    option("--seeds", type=parse_seeds, help=about)
+    option("--steps", type=int, help="environment steps of each run")
+    add_set_option(
+        parser, "change a config field of every run, such as training.num_envs=8"
+    )
+    about = "run only cases of this agent, environment or label; can be repeated"
+    option("--only", action="append", default=[], metavar="WORD", help=about)
+    about = "directory of the runs (default: runs/paper)"
+    option("--out", type=Path, default=Path("runs/paper"), help=about)
+    add_schedule_options(parser)
+
+
+def add_sweep_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("grid", type=Path, help="YAML file with envs, algos, seeds, ...")
+    about = "directory of the runs (default: runs/<grid's name>)"
+    option("--out", type=Path, help=about)
+    add_schedule_options(parser)
+
+
+def add_schedule_options(parser: ArgumentParser) -> None:
+    """Add the options that `orac reproduce` and `orac sweep` share."""
+    option = parser.add_argument
+    option("--jobs", type=int, help="runs at a time (default: one per processor)")
+    about = "threads of each run (default: 1, which gives the highest throughput)"
+    option("--threads", type=int, default=1, help=about)
+    about = "save everything and stop after this time; the same command continues"
+    option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
+    option("--backend", default="processes", help="processes (default) or ray")
+    option("--address", help="address of the Ray cluster, such as auto")
+    about = "send metrics there in addition to the CSV files (default: nowhere)"
+    option("--track", action="append", default=[], choices=TRACKERS, help=about)
+    about = "around curves: interval (default), or half-std as in the paper's Figure 2"
+    option("--band", default="interval", help=about)
+    about = "start no runs and show the results so far"
+    option("--render-only", action="store_true", help=about)
+    about = "also write tables, figure and a list of runs to this folder"
+    option("--record", type=Path, metavar="FOLDER", help=about)
+
+
+def add_demo_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--seed", type=int, default=0, help="random seed (default: 0)")
+    about = "output directory (default: demo)"
+    option("--out", type=Path, default=Path("demo"), help=about)
 
 
 def whole_number(text: str) -> int:
-    """`100000`, `100_000` and `1e5` alike."""
+    """Parse `100000`, `100_000` or `1e5`."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.5
+        value = math.nan
     if not value.is_integer():
         raise argparse.ArgumentTypeError(
             f"must be a whole number, such as 100000 or 1e5; got {text!r}"
@@ -51,100 +218,15 @@ def whole_number(text: str) -> int:
     return int(value)
 
 
-def add_cost_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cost-fn",
-        metavar="MODULE:FUNCTION",
-        help="import this function of (obs, action, next_obs, info): it gives the cost",
-    )
-
-
-def add_training_options(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    if out:
-        parser.add_argument(
-            "--out", default="runs", help="root of run directories (default: runs)"
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Parse `5` as the seeds 0 to 4 and `10:15` as the seeds 10 to 14."""
+    first, colon, last = text.partition(":")
+    try:
+        start, end = (int(first), int(last)) if colon else (0, int(first))
+    except ValueError:
+        start, end = 0, 0
+    if not 0 <= start < end:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of seeds, such as 5, or a range, such as 10:15; got {text!r}"
         )
-    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--track",
-        action="append",
-        choices=("tensorboard", "wandb", "mlflow"),
-        help="where metrics go beside the CSV files (default: tensorboard)",
-    )
-
-
-def add_evaluation_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", metavar="RUN", nargs="?", help="a run's directory or saved agent"
-    )
-    parser.add_argument(
-        "--rule", help="a rule that nobody trained instead, such as thermostat"
-    )
-    parser.add_argument(
-        "--env-id", help="environment of the --rule (orac/CityLearn-v0), or of the RUN"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="config of the --rule, such as env.params.buildings=[1,2,3]; may be repeated",
-    )
-    parser.add_argument(
-        "--seeds",
-        "--seed",
-        dest="seeds",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="evaluate the --rule once for each (0); of a RUN, one number: other episodes "
-        "than those it always plays",
-    )
-    parser.add_argument("--episodes", type=int, default=100, help="how many (100)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="keep the episodes below here, as runs that report and compare read",
-    )
-    parser.add_argument(
-        "--tails", type=float, nargs="+", default=[], help="more tails to show"
-    )
-    parser.add_argument(
-        "--stochastic", action="store_true", help="sample the policy, not its mean"
-    )
-    parser.add_argument(
-        "--certify", action="store_true", help="bound the risk with confidence"
-    )
-    parser.add_argument("--confidence", type=float, help="of --certify (0.95)")
-    parser.add_argument("--video", type=Path, help="film one episode: a .gif or .mp4")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="where to run")
-
-
-def add_report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", metavar="RUNS", nargs="+", help="runs, or directories that hold some"
-    )
-    parser.add_argument(
-        "--out", type=Path, help="file to write (report.html; tables are printed)"
-    )
-    parser.add_argument(
-        "--format",
-        choices=("html", "markdown", "latex", "csv"),
-        help="the page, or its tables alone (default: by the ending of --out)",
-    )
-    parser.add_argument(
-        "--figures", type=Path, help="also draw figures for print, as PDF, in here"
-    )
-
-
-def add_compare_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ours", metavar="A", help="a directory below which runs are")
-    parser.add_argument("theirs", metavar="B", help="another one")
-    parser.add_argument(
-        "--format",
-        choices=("text", "markdown", "latex"),
-        default="text",
-        help="how tables are spelled (text)",
-    )
+    return tuple(range(start, end))

@@ -1,0 +1,147 @@
+"""Tests of `orac train`, `orac resume` and `orac config`.
+
+`tests/training/test_resume.py` tests signals and resumed runs in processes of their own.
+"""
+
+import csv
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from helpers.command_examples import ENV, train_words
+from orac.api import Agent
+from orac.cli.main import main
+from orac.cli.train import finish
+from orac.config import presets, serialization
+from orac.reports.run_reader import read_columns
+
+TINY = train_words(800, 400)
+
+
+def test_a_run_directory_has_all_its_files(trained_run):
+    names = {path.name for path in trained_run.iterdir()}
+    assert {"config.yaml", "meta.json", "metrics.csv", "timings.csv"} <= names
+    assert {"episodes.csv", "evaluations.csv", "tensorboard", "checkpoints"} <= names
+    header, *rows = (trained_run / "evaluations.csv").read_text().splitlines()
+    assert header.startswith("env_steps,episode,reward,cost,length")
+    assert len(rows) == 20, "two evaluations of ten episodes, one row each"
+    metrics = (trained_run / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert {"train/cumulative_cost", "train/violations_cost"} <= set(metrics)
+
+
+def test_a_metric_without_a_value_is_an_empty_cell(trained_run):
+    with open(trained_run / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert "nan" not in (trained_run / "metrics.csv").read_text()
+    # Rows at 160, 320, ..., 800; learning starts at 400, and a maze ends after 100 steps.
+    assert [row["gradient_steps"] == "0" for row in rows] == [True, True] + [False] * 3
+    for row in rows:
+        learned = row["gradient_steps"] != "0"
+        for name in ("constraint/risk/cost", "critic/cost_loss", "actor/entropy"):
+            assert (row[name] != "") == learned, name
+        # An agent has a multiplier and a limit before it learns.
+        assert float(row["constraint/multiplier/cost"]) >= 0
+        assert float(row["constraint/limit/cost"]) == pytest.approx(4.9753, abs=1e-4)
+    assert rows[0]["constraint/multiplier/cost"] == "0.0"
+    assert rows[0]["constraint/limit/cost"] == rows[-1]["constraint/limit/cost"]
+    columns = read_columns(trained_run / "metrics.csv")
+    risks = columns["constraint/risk/cost"]
+    assert np.isnan(risks).tolist() == [True, True, False, False, False]
+
+
+def test_a_run_that_is_too_short_to_learn_prints_one_note(
+    tmp_path, capsys, monkeypatch
+):
+    # Warnings are errors in these tests, so the note must replace the warning.
+    monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
+    arguments = ["train", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
+    assert main([*arguments, "--total-steps=400"]) == 130
+    printed = capsys.readouterr()
+    assert (
+        "  note: learning starts at step 400 and the run ends at 400: it only acts at "
+        "random. Set training.learning_starts lower, or train longer.\n"
+    ) in printed.out
+    assert not printed.err
+
+
+def test_train_prints_each_limit_in_both_units(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
+    arguments = ["train", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
+    assert main(arguments) == 130
+    assert capsys.readouterr().out.startswith(
+        "orac in orac/GuardedMaze-v0, seed 0\n"
+        "  cost: CVaR at 0.05 of at most 5 per episode, which is 4.9753 in the critics' "
+        "units (discount 0.9999)\n"
+    )
+
+
+def test_the_same_run_cannot_be_started_twice(trained_run, capsys):
+    out = trained_run.parents[3]
+    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]
+    assert main(arguments) == 1
+    assert "already holds a run" in capsys.readouterr().err
+
+
+def test_resuming_a_finished_run_does_nothing(trained_run, capsys):
+    assert main(["resume", str(trained_run), "--quiet"]) == 0
+    assert "The run is finished, at 800 steps." in capsys.readouterr().out
+
+
+def test_the_next_command_names_an_environment_in_a_users_module(tmp_path, capsys):
+    config = presets.preset("orac", "my_env:Walk-v0")
+    agent = SimpleNamespace(config=config, num_timesteps=10)
+    assert finish(agent, tmp_path) == 130
+    printed = capsys.readouterr().out
+    assert f"Continue with: orac resume {tmp_path} --env-id my_env:Walk-v0\n" in printed
+
+
+def test_an_output_directory_that_cannot_be_created_is_an_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("not a directory")
+    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", *TINY]
+    assert main([*arguments, f"--out={tmp_path / 'file' / 'runs'}"]) == 1
+    assert "file" in capsys.readouterr().err
+
+
+def test_a_name_with_a_space_is_an_error(tmp_path, capsys):
+    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", *TINY]
+    assert main([*arguments, f"--out={tmp_path}", "--name=first try"]) == 1
+    assert "Try 'first-try'" in capsys.readouterr().err
+
+
+def test_a_tracker_that_is_not_installed_leaves_no_run_directory(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
+    assert main([*arguments, "--track=wandb"]) == 1
+    assert "pip install 'orac-rl[wandb]'" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_config_prints_yaml_and_what_was_changed(capsys):
+    assert main(["config", "--algo=orac", "--tail=0.1", "--set=agent.kappa=0.5"]) == 0
+    printed = capsys.readouterr().out
+    config = serialization.from_dict(yaml.safe_load(printed))
+    assert config.agent.kappa == 0.5 and config.constraints[0].tail == 0.1
+    assert "#   agent.kappa: 1.0 -> 0.5" in printed
+
+
+def test_a_printed_config_can_be_loaded_again(tmp_path, capsys):
+    main(["config", "--algo=wcsac-lin", "--seed=3"])
+    file = tmp_path / "config.yaml"
+    file.write_text(capsys.readouterr().out)
+    main(["config", f"--config={file}"])
+    assert "# identical to the preset" in capsys.readouterr().out
+
+
+def test_a_config_of_another_agent_than_its_algo_is_an_error(capsys):
+    assert main(["config", "--set=agent.behaviour=actor"]) == 1
+    assert "its algo is 'wcsac-iqn'" in capsys.readouterr().err
+
+
+def test_a_config_file_that_is_missing_is_an_error(capsys):
+    assert main(["config", "--config=nowhere.yaml"]) == 1
+    assert "the config nowhere.yaml cannot be read" in capsys.readouterr().err
