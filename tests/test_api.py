@@ -74,7 +74,7 @@ BAD_OBSERVATIONS = [
     (np.zeros(4), "must have shape (3,) or (batch, 3), got (4,)"),
     (np.zeros((2, 2, 3)), "must have shape (3,) or (batch, 3), got (2, 2, 3)"),
     (1.0, "must have shape (3,) or (batch, 3), got ()"),
-    ("left", "must be 3 numbers, or rows of them, got "),
+    ("left", "must be an array of 3 numbers or a batch of such rows, got "),
     ([0.0, np.nan, 0.0], "must be finite"),
     ([[0.0] * 3, [0.0, 0.0, -np.inf]], "must be finite"),
 ]
@@ -92,7 +92,7 @@ def test_an_observation_that_cannot_be_acted_on_is_refused(
 
 def test_the_number_that_is_not_finite_is_pointed_at(pendulum):
     with pytest.raises(
-        ValueError, match=re.escape("got -inf at index [1, 2]. No action")
+        ValueError, match=re.escape("got -inf at index [1, 2]. Check")
     ):
         pendulum.predict([[0.0] * 3, [0.0, 0.0, -np.inf]])
 
@@ -103,7 +103,7 @@ def test_a_nested_observation_of_an_exported_policy_is_to_be_flattened(
     pendulum.export(tmp_path / "policy.npz")
     policy = orac.policy.load(tmp_path / "policy.npz")
     with pytest.raises(
-        ValueError, match=r"got a dict\. Flatten it first, as gymnasium"
+        ValueError, match=r"got a dict\. Flatten a Dict or Tuple observation"
     ):
         policy({"angle": [0.0, 1.0], "speed": [0.0]})
 
@@ -120,7 +120,7 @@ def test_another_file_is_no_exported_policy(pendulum, tmp_path):
             orac.policy.load(tmp_path / name)
         assert str(caught.value) == (
             f"{tmp_path / name} must be a policy written by Agent.export, but it is another "
-            "file or not whole. (A file of Agent.save is read by orac.load.)"
+            "kind of file or incomplete. Use orac.load for a file of Agent.save."
         )
     with pytest.raises(FileNotFoundError, match="nowhere"):
         orac.policy.load(tmp_path / "nowhere.npz")
@@ -155,7 +155,7 @@ def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
 
 def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     env = gymnasium.make("Pendulum-v1")
-    with pytest.warns(orac.making.AssumedLimit) as told:
+    with pytest.warns(orac.api.AssumedLimitWarning) as told:
         agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     assert [str(warning.message) for warning in told] == [
         "no cost_limit was given for Pendulum-v1, so the mean of its cost is held below 25 "
@@ -284,7 +284,7 @@ def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
     monkeypatch.setattr(pendulum, "config", replace(pendulum.config, training=late))
     monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
-    with pytest.warns(orac.api.NothingLearned) as told:
+    with pytest.warns(orac.api.ShortRunWarning) as told:
         pendulum.learn(500, progress_bar=False)
     (warning,) = told
     assert str(warning.message) == (
@@ -300,7 +300,7 @@ def test_training_on_beside_a_run_directory_is_warned_about(
     monkeypatch.setattr(pendulum, "config", pendulum.config)
     monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
-    with pytest.warns(orac.api.NotRecorded, match=r"seed-000, which .* orac.resume"):
+    with pytest.warns(orac.api.NotRecordedWarning, match=r"seed-000, which .* orac.resume"):
         pendulum.learn(500, progress_bar=False)
 
 
@@ -366,7 +366,7 @@ WORDS_OF_ANOTHER_KIND = {
     "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be below 2**32",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be below 2**32",
-    "AGENT.predict({'a': 1.0})": "observation must be 2 numbers, or rows of them, got a dict",
+    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of such rows, got a dict",
 }
 
 

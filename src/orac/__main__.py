@@ -1,4 +1,4 @@
-"""`python -m orac` is `orac`."""
+"""Let `python -m orac` do the same as `orac`."""
 
 import sys
 

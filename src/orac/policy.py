@@ -1,25 +1,28 @@
-"""Run an exported policy with NumPy alone: no JAX, no Gymnasium.
+"""Run an exported policy with only NumPy, without JAX or Gymnasium.
 
     policy = orac.policy.load("policy.npz")
     action = policy(observation)
 
-This file needs nothing else of the package and may be copied next to a robot.
+This file uses nothing else of the package, so it can be copied to where the policy runs.
 """
 
 import numpy as np
 
 
 class Policy:
-    """A squashed Gaussian policy; calling it gives the mean action."""
+    """A squashed Gaussian policy. Calling it returns the mean action.
+
+    `arrays` are the arrays of the file that `Agent.export` wrote, by name.
+    """
 
     def __init__(self, arrays):
         self.arrays = arrays
         self.num_layers = int(arrays["num_layers"])
 
     def __call__(self, observation, noise=None):
-        """The action for one observation or a batch, in the environment's own box.
+        """Return the action for one observation or a batch, in the environment's box.
 
-        `noise`, standard normal and shaped like the action, samples the policy instead.
+        With `noise`, standard normal numbers of the action's shape, the action is sampled.
         """
         arrays = self.arrays
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
@@ -44,6 +47,7 @@ class Policy:
         return action[0] if np.ndim(observation) == 1 else action
 
     def _layer(self, i, rows):
+        """Apply a linear layer and, if it has one, its layer normalisation."""
         arrays = self.arrays
         rows = rows @ arrays[f"layer{i}/weight"] + arrays[f"layer{i}/bias"]
         if f"layer{i}/scale" in arrays:
@@ -55,37 +59,37 @@ class Policy:
 
 
 def observation_rows(observation, size):
-    """One observation or a batch of them as finite float32, with the axes it came with."""
+    """Return one observation or a batch as float32, or raise an error if it is invalid."""
     try:
         rows = np.asarray(observation, np.float32)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"observation must be {size} numbers, or rows of them, got a "
-            f"{type(observation).__name__}. Flatten it first, as "
-            "gymnasium.spaces.flatten does with a Dict or a Tuple."
+            f"observation must be an array of {size} numbers or a batch of such rows, got "
+            f"a {type(observation).__name__}. Flatten a Dict or Tuple observation first, "
+            "for example with gymnasium.spaces.flatten."
         ) from error
     if rows.ndim not in (1, 2) or rows.shape[-1] != size:
         raise ValueError(
             f"observation must have shape ({size},) or (batch, {size}), got "
-            f"{rows.shape}. Flatten it as the environment's space says."
+            f"{rows.shape}. Flatten it to the environment's observation space."
         )
     if not np.isfinite(rows).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
         raise ValueError(
-            f"observation must be finite, got {rows[place]} at index {list(place)}. No "
-            "action follows from it."
+            f"observation must be finite, got {rows[place]} at index {list(place)}. Check "
+            "the sensor or the environment that returned it."
         )
     return rows
 
 
 def load(path):
-    """Read a policy that `Agent.export` wrote; nothing in the file is executed."""
+    """Return the policy from a file of `Agent.export`. No code in the file is executed."""
     with open(path, "rb") as stream:
         try:
             with np.load(stream, allow_pickle=False) as file:
                 return Policy({name: file[name] for name in file.files})
-        except Exception as error:  # NumPy's readers have no error in common.
+        except Exception as error:  # NumPy's readers share no base class of errors.
             raise ValueError(
-                f"{path} must be a policy written by Agent.export, but it is another file "
-                "or not whole. (A file of Agent.save is read by orac.load.)"
+                f"{path} must be a policy written by Agent.export, but it is another kind "
+                "of file or incomplete. Use orac.load for a file of Agent.save."
             ) from error
