@@ -32,10 +32,8 @@ from orac.core.agent import mean_action, sampled_action
 from orac.core.cost_models import Problem
 from orac.core.risk import RiskMeasure
 from orac.envs.base import EnvSpec, to_box
-from orac.envs.gym_adapter.checks import check_environment
-from orac.envs.gym_adapter.costs import CostFn
-from orac.envs.gym_adapter.import_cost_fn import import_cost_fn, name_of_cost_fn
-from orac.envs.gym_adapter.make import make_host
+from orac.envs.gym_adapter.costs import CostFn, import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.make import check_environment, make_host
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.result import Episodes, Evaluation, certify, summarise
 from orac.policy import observation_rows
@@ -471,7 +469,7 @@ def make_runner(
     }
     host = make_host(env, config.training.num_envs, **options)
     if config.env.id == LAMBDA:
-        config = replace(config, env=replace(config.env, id=host.kind))
+        config = replace(config, env=replace(config.env, id=host.class_name))
     check_environment(host, seed=config.seed)
     # An object cannot be made twice: it serves for both, and is reset in between.
     shared = not (isinstance(env, str) or callable(env))

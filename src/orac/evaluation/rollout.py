@@ -21,7 +21,7 @@ from jaxtyping import Array, Key
 
 from orac.config.schema import EnvConfig
 from orac.envs.base import Environment, Step, reset_batch
-from orac.envs.gym_adapter.make import HostEnv
+from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.result import Episodes
 
 MAX_BATCH = 10_000

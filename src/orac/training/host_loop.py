@@ -16,7 +16,7 @@ from orac.config.schema import Config
 from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
 from orac.envs.base import to_box
-from orac.envs.gym_adapter.make import HostEnv
+from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import Episodes, roll_out_host
 from orac.training.device_loop import choose_action
 from orac.training.state import (

@@ -14,8 +14,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
 
 from helpers.gym_probes import Counter, CounterBatch, Odd
-from orac.envs.gym_adapter.checks import check_environment
-from orac.envs.gym_adapter.make import make_host
+from orac.envs.gym_adapter.make import check_environment, make_host
 
 
 class Bad(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.config import serialization as config_text
-from orac.envs.gym_adapter.import_cost_fn import import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.costs import import_cost_fn, name_of_cost_fn
 from orac.runs.directory import run_path
 from orac.training import saving
 
@@ -158,7 +158,7 @@ def test_functions_have_names_and_callables_the_name_of_their_class():
             return 0.0
 
     assert name_of_cost_fn(name_of_cost_fn) == (
-        "orac.envs.gym_adapter.import_cost_fn:name_of_cost_fn"
+        "orac.envs.gym_adapter.costs:name_of_cost_fn"
     )
     assert name_of_cost_fn(Meter()).endswith("Meter")
 

@@ -21,8 +21,7 @@ from helpers.gym_probes import (
     SixValues,
     Stateful,
 )
-from orac.envs.gym_adapter.checks import check_environment
-from orac.envs.gym_adapter.make import make_host
+from orac.envs.gym_adapter.make import check_environment, make_host
 
 MODES = list(AutoresetMode)
 

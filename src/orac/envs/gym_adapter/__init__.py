@@ -1,6 +1,6 @@
-"""The parts behind `orac.envs.gym_adapter.make`: how any Gymnasium environment is read and stepped.
+"""Adapter that steps any Gymnasium environment in batches on the host.
 
-Read in this order: `facts` and `spaces` (what an environment says of itself), `costs`
-(what one step costs), `view` (one environment), `sources` (many), `autoreset`, `infos` and
-`meter` (a batch's step as it really was), `stepping` (all of it together).
+`make` makes the environment, `wrapper` wraps a single one, `vector` steps the batch,
+`costs` reads or computes its costs, `metadata` reads its spaces and declarations, and
+`env_state` saves its state.
 """

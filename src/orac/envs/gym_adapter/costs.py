@@ -1,20 +1,28 @@
-"""What one step costs, read from what an environment or a user's function reports.
+"""Costs of a step: read from what an environment reports, or computed by a cost function.
 
-A reading is a tuple of numbers, one per constraint, or a `NoCost` that says in words why
-there is none: the caller knows which environment and which step it was and raises.
-This room knows nothing of vector environments, observations or constraints' limits.
+`read_value` and `read_info` parse one step. They return one number per constraint, or an
+`InvalidCost` that explains what is wrong; the caller knows the environment and the step
+and raises. `CostReader` does the same for a vector environment, whose infos Gymnasium
+batches into columns with a mask each. `import_cost_fn` imports a cost function by name.
 """
 
+import importlib
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float32
+
+from orac.config.validation import did_you_mean
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+SAFE_SQUARE = 1e76
+"""If a sum of squares is below this, no number exceeds float32's 3.4e38."""
 
 REPORT_IT = (
     "Report it as info['cost'] or as the third of six step values, name other info keys "
@@ -35,86 +43,339 @@ EACH = (
 )
 
 
-class NoCost(NamedTuple):
-    """Why a step has no usable cost, as the object of 'reported ...', and what to do."""
+class InvalidCost(NamedTuple):
+    """Why a step has no usable cost, as the object of 'reported ...', and how to fix it."""
 
     reason: str
     fix: str = NUMBERS
 
 
-Reading = tuple[float, ...] | NoCost
+Reading = tuple[float, ...] | InvalidCost
+"""The costs of one step, one per constraint."""
+Readings = np.ndarray | list[Reading]
+"""One row per environment: an array of numbers, or readings that must be checked."""
 
 
 class CostKeys(NamedTuple):
-    """Where info has the costs: under one key each, or all of them under one key."""
+    """Info keys of the costs: one key per cost, or one key for an array of all costs."""
 
-    named: tuple[str, ...] = ("cost",)
-    flat: str | None = None
-    """Key of a flat array that counts where info lacks one of those that are named."""
+    keys: tuple[str, ...] = ("cost",)
+    array_key: str | None = None
+    """Key of a flat array that is read where info lacks one of `keys`."""
 
-    def within(self, info: dict[str, Any]) -> tuple[str, ...]:
-        """The keys to read of this info."""
-        lacking = any(key not in info for key in self.named)
-        return (self.flat,) if lacking and self.flat in info else self.named
+    def found_in(self, info: dict[str, Any]) -> tuple[str, ...]:
+        """Return the keys to read in this info."""
+        lacking = any(key not in info for key in self.keys)
+        return (self.array_key,) if lacking and self.array_key in info else self.keys
 
 
 def read_value(value: Any) -> Reading:
-    """The costs in a number or in a flat array of them."""
+    """Return the costs in a number or in a flat array of numbers."""
     if type(value) is float:
         return (value,)
-    if isinstance(value, NoCost):
+    if isinstance(value, InvalidCost):
         return value
     if value is None:
-        return NoCost("no cost (it is None)", REPORT_IT)
+        return InvalidCost("no cost (it is None)", REPORT_IT)
     try:
         array = np.asarray(value)
     except ValueError:
-        return NoCost(f"the cost {value!r}, which is not a number")
-    # The kind is asked for, because NumPy would turn the string "3" into a number.
+        return InvalidCost(f"the cost {value!r}, which is not a number")
+    # The kind is checked, because NumPy would turn the string "3" into a number.
     if array.dtype.kind not in "buif":
-        return NoCost(f"the cost {value!r}, which is not a number")
+        return InvalidCost(f"the cost {value!r}, which is not a number")
     if array.ndim > 1:
-        return NoCost(f"a cost of shape {array.shape} instead of a number")
+        return InvalidCost(f"a cost of shape {array.shape} instead of a number")
     return tuple(float(number) for number in array.reshape(-1))
 
 
 def read_info(info: Any, cost_keys: CostKeys) -> Reading:
-    """The costs under the keys: one key may hold several, several keys hold one each."""
+    """Return the costs under the keys: one key may hold several, several hold one each."""
     if not isinstance(info, dict):
-        return NoCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
-    keys = cost_keys.within(info)
+        return InvalidCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
+    keys = cost_keys.found_in(info)
     for key in keys:
         if key not in info:
             have = ", ".join(repr(known) for known in info) or "none"
             missing = f"no cost: info has no key {key!r} (its keys: {have})"
-            return NoCost(missing, REPORT_IT if cost_keys.flat is None else EACH)
+            fix = REPORT_IT if cost_keys.array_key is None else EACH
+            return InvalidCost(missing, fix)
     if len(keys) == 1:
         return read_value(info[keys[0]])
     costs: list[float] = []
     for key in keys:
         reading = read_value(info[key])
-        if isinstance(reading, NoCost):
+        if isinstance(reading, InvalidCost):
             return reading
         if len(reading) != 1:
-            return NoCost(f"{len(reading)} numbers under the cost key {key!r}, not one")
+            count = f"{len(reading)} numbers under the cost key {key!r}, not one"
+            return InvalidCost(count)
         costs.append(reading[0])
     return tuple(costs)
 
 
-def fault(reading: Reading, num_costs: int | None) -> NoCost | None:
-    """What is wrong with a reading; None when it can be learned from."""
-    if isinstance(reading, NoCost):
+def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
+    """Return what is wrong with a reading, or None when it is a valid cost."""
+    if isinstance(reading, InvalidCost):
         return reading
     if not reading:
-        return NoCost("an empty cost")
+        return InvalidCost("an empty cost")
     if num_costs is not None and len(reading) != num_costs:
         counts = f"{len(reading)} cost(s) where {num_costs} were expected"
-        return NoCost(counts, SAME_NUMBER)
+        return InvalidCost(counts, SAME_NUMBER)
     for number in reading:
         if not math.isfinite(number):
-            return NoCost(f"a cost of {number}", FINITE)
+            return InvalidCost(f"a cost of {number}", FINITE)
         if abs(number) > FLOAT32_MAX:
-            return NoCost(f"a cost of {number}, which is beyond float32", FINITE)
+            return InvalidCost(f"a cost of {number}, which is beyond float32", FINITE)
         if number < 0:
-            return NoCost(f"a cost of {number}", FROM_ZERO)
+            return InvalidCost(f"a cost of {number}", FROM_ZERO)
     return None
+
+
+class CostReader:
+    """Reads the costs that a vector environment reports in its steps.
+
+    `may_round` is true where Gymnasium batches the infos of several environments.
+    """
+
+    def __init__(self, keys: CostKeys, may_round: bool) -> None:
+        self._keys, self._may_round = keys, may_round
+        self._kind: str | None = None
+
+    def read(
+        self, cost: Any, infos: dict[str, Any], restarted: Bool[np.ndarray, " batch"]
+    ) -> Readings:
+        """Return one unchecked row of costs per environment.
+
+        `cost` is the third of six step values, or None. The last step of an episode that
+        `restarted` in the same call is read from `final_info`.
+        """
+        readings = self._read_columns(cost, infos, restarted)
+        # Gymnasium stores a batch in the type of its first value, so 0.7 can become 0.
+        if self._may_round and isinstance(readings, np.ndarray):
+            kind = "float" if readings.dtype.kind == "f" else "integer"
+            if self._kind not in (None, kind):
+                raise ValueError(
+                    "The environments report their cost sometimes as an integer and "
+                    "sometimes as a float, and Gymnasium's vector environments round such "
+                    "batches. Report float(cost) always."
+                )
+            self._kind = kind
+        return readings
+
+    def _read_columns(
+        self, cost: Any, infos: dict[str, Any], restarted: np.ndarray
+    ) -> Readings:
+        """Read whole columns where all values are numbers, else row by row."""
+        if cost is not None:
+            column = np.asarray(cost)
+            if _is_numeric(column):
+                return column
+            return [read_value(value) for value in column]
+        if not np.count_nonzero(restarted):
+            keys = self._keys.found_in(infos)
+            columns = [_full_column(infos, key) for key in keys]
+            if len(columns) == 1 and columns[0] is not None:
+                column = columns[0]
+                if _is_numeric(column):
+                    return column
+                return [_read_object(value) for value in column.tolist()]
+            if all(column is not None and _is_numeric(column, 1) for column in columns):
+                return np.stack([c for c in columns if c is not None], axis=1)
+        return [read_info(info, self._keys) for info in info_rows(infos, restarted)]
+
+
+def compute_costs(
+    cost_fn: CostFn,
+    steps: Iterable[tuple[Any, Any, Any, dict[str, Any]]],
+    valid: Bool[np.ndarray, " batch"],
+) -> list[Reading]:
+    """Call the user's `cost_fn` for every environment that took a step.
+
+    `steps` holds (obs, action, next_obs, info) of each environment; the rows that are not
+    `valid` only restarted an episode.
+    """
+    return [
+        read_value(cost_fn(*step)) if is_step else InvalidCost("a restart")
+        for step, is_step in zip(steps, valid, strict=True)
+    ]
+
+
+def checked_costs(
+    readings: Readings, valid: np.ndarray, num_costs: int, name: str, step: int
+) -> Float32[np.ndarray, "batch constraint"]:
+    """Return the readings as one array, with zeros where no step was taken.
+
+    A cost that is missing, negative, not a number or not finite raises a `ValueError` that
+    names the environment and the step.
+    """
+    if len(readings) != len(valid):
+        raise ValueError(
+            f"{name} reported {len(readings)} costs for {len(valid)} environments at step "
+            f"{step:,}. Report one per environment."
+        )
+    if np.count_nonzero(valid) == len(valid):
+        cost = _as_array(readings, num_costs)
+        if cost is not None:
+            return cost
+    zero: Reading = (0.0,) * num_costs
+    rows = [
+        read_value(reading) if is_step else zero
+        for reading, is_step in zip(readings, valid, strict=True)
+    ]
+    for index, row in enumerate(rows):
+        wrong = find_fault(row, num_costs)
+        if wrong is not None:
+            raise ValueError(
+                f"{name}: at step {step:,} environment {index} reported {wrong.reason}. "
+                f"{wrong.fix}"
+            )
+    return np.array(rows, np.float32)
+
+
+def _as_array(readings: Readings, num_costs: int) -> np.ndarray | None:
+    """Convert all costs at once; return None when one of them is invalid."""
+    try:
+        cost = np.array(readings, np.float64)
+    except (TypeError, ValueError):
+        return None
+    if cost.ndim == 1 and num_costs == 1:
+        cost = cost[:, None]
+    good = cost.shape == (len(readings), num_costs) and is_storable(cost)
+    return cost.astype(np.float32) if good and cost.min() >= 0 else None
+
+
+def is_storable(array: np.ndarray) -> bool:
+    """Return whether every entry is finite, also after a conversion to float32.
+
+    Numerics: the sum of squares is one fast call, and it is not below the bound if an entry
+    is NaN or infinite. Only then is every entry checked.
+    """
+    if array.dtype.kind != "f":
+        return array.dtype.kind in "bui"
+    flat = array.reshape(-1)
+    if float(flat.dot(flat)) < SAFE_SQUARE:
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(np.float32)).all())
+
+
+def read_metric(
+    infos: dict[str, Any], key: str, restarted: Bool[np.ndarray, " batch"]
+) -> Float32[np.ndarray, " batch"]:
+    """Return one metric of every environment, NaN where it was not reported."""
+    if not np.count_nonzero(restarted):
+        column = _full_column(infos, key)
+        if column is not None and _is_numeric(column, 1):
+            return column.astype(np.float32)
+    values = [info.get(key, np.nan) for info in info_rows(infos, restarted)]
+    try:
+        return np.array(values, np.float32)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"info[{key!r}] is not a number in every environment ({values}). Leave "
+            f"{key!r} out of metric_names."
+        ) from None
+
+
+def info_rows(
+    infos: dict[str, Any], restarted: Bool[np.ndarray, " batch"]
+) -> list[dict[str, Any]]:
+    """Return the info of each environment's step, as a single environment returns it."""
+    final = infos.get("final_info")
+    return [
+        _info_row(final if is_over and final is not None else infos, row)
+        for row, is_over in enumerate(restarted)
+    ]
+
+
+def _info_row(infos: Any, row: int) -> dict[str, Any]:
+    """Return one environment's info from batched infos or from an array of infos."""
+    if not isinstance(infos, dict):
+        return infos[row] or {}
+    info: dict[str, Any] = {}
+    for key, column in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        present = infos.get(f"_{key}")
+        if isinstance(column, dict):
+            info[key] = _info_row(column, row)
+        elif present is None or present[row]:
+            info[key] = column[row] if np.ndim(column) else column
+    return info
+
+
+def _full_column(infos: dict[str, Any], key: str) -> np.ndarray | None:
+    """Return the batched value under `key` if every environment reported one."""
+    column, present = infos.get(key), infos.get(f"_{key}")
+    if column is None or isinstance(column, dict):
+        return None
+    if present is not None and np.count_nonzero(present) < len(present):
+        return None
+    column = np.asarray(column)
+    return column if column.ndim else None
+
+
+def _is_numeric(column: np.ndarray, max_axes: int = 2) -> bool:
+    return column.dtype.kind in "buif" and 1 <= column.ndim <= max_axes
+
+
+def _read_object(value: Any) -> Reading:
+    """Return a reading from `CostWrapper` as it is; parse any other object."""
+    if type(value) is tuple and all(type(number) is float for number in value):
+        return value
+    return read_value(value)
+
+
+def import_cost_fn(name: str) -> CostFn:
+    """Import the function that `module:function` names, which runs the module.
+
+    Call this only with a name that the user has just given, never with one from a file:
+    loading a config or a checkpoint must not run code.
+    """
+    module_name, separator, attribute = name.partition(":")
+    if not (separator and module_name and attribute):
+        raise ValueError(
+            f"cost_fn must be a function or its name as module:function, got {name!r}. "
+            "For a function too_fast in my_costs.py write my_costs:too_fast."
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"cost_fn {name!r} names the module {module_name!r}, which cannot be imported "
+            f"({error}). Run in its directory, install it, or correct the name."
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(
+                f"cost_fn {name!r}: {module_name} has no function {attribute!r}."
+                + did_you_mean(part, dir(found))
+            )
+        found = getattr(found, part)
+    return checked_cost_fn(found, f"cost_fn {name!r}")
+
+
+def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
+    """Return `cost_fn` if it can be called with (obs, action, next_obs, info)."""
+    if not callable(cost_fn):
+        raise ValueError(
+            f"{what} must be a function of (obs, action, next_obs, info), got {cost_fn!r}."
+        )
+    try:
+        inspect.signature(cost_fn).bind(None, None, None, {})
+    except TypeError as error:
+        raise ValueError(
+            f"{what} is called with (obs, action, next_obs, info), which it does not "
+            f"take: {error}."
+        ) from error
+    except ValueError:
+        pass  # A built-in without a signature; calling it will show.
+    return cost_fn
+
+
+def name_of_cost_fn(cost_fn: CostFn) -> str:
+    """Return the name of a function for a config; a lambda's name only locates it."""
+    owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
+    return f"{owner.__module__}:{owner.__qualname__}"

@@ -1,9 +1,9 @@
-"""The state of a Gymnasium environment as plain data, where the environment offers it.
+"""Save and restore the state of a Gymnasium environment.
 
-An environment offers its state with `get_state()` and `set_state(state)`; the random
-generator and Gymnasium's time limit are taken down beside it. A wrapper that we do not
-know may hold state of its own, so it must offer the pair itself: a snapshot is exact or
-it is None. Plain data is what JSON and NumPy can write without running code.
+An environment offers its state with `get_state()` and `set_state(state)`; the state of
+its random generator and of Gymnasium's time limits are saved with it. A wrapper that is
+not known to be stateless must offer the two methods itself, so a saved state is either
+exact or None. States are plain data: JSON and NumPy can write them without pickling.
 """
 
 from typing import Any
@@ -12,16 +12,16 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers whose only state is the time limit's count, which a snapshot holds."""
+TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers whose only state is the step count of the time limit, which is saved."""
 
 
-def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
-    """Everything that `restore` needs, or None when it cannot be had exactly."""
-    holder = _holder(env)
-    if holder is None:
+def get_env_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
+    """Return everything that `set_env_state` needs, or None if it is not available."""
+    owner = _state_owner(env)
+    if owner is None:
         return None
-    state = holder.get_state()
+    state = owner.get_state()
     if not is_plain(state):
         return None
     generator = env.unwrapped._np_random
@@ -32,25 +32,25 @@ def snapshot(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
     }
 
 
-def restore(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
-    """Put an environment, fresh or used, where `snapshot` found it."""
-    holder = _holder(env)
-    if holder is None:
+def set_env_state(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
+    """Restore a state from `get_env_state` in a new or used environment."""
+    owner = _state_owner(env)
+    if owner is None:
         raise ValueError(
-            f"{env} has no get_state and set_state, so its saved state cannot be put "
-            "back. Resume with the environment that the run was started with."
+            f"{env} has no get_state and set_state, so its saved state cannot be "
+            "restored. Resume with the environment that the run was started with."
         )
-    # A wrapper that enforces order refuses to step an environment it never saw reset.
+    # OrderEnforcing refuses to step an environment that was never reset.
     env.reset()
     if saved["random"] is not None:
         env.unwrapped.np_random.bit_generator.state = saved["random"]
-    holder.set_state(saved["state"])
+    owner.set_state(saved["state"])
     for limit, elapsed in zip(_time_limits(env), saved["elapsed"], strict=True):
         limit._elapsed_steps = elapsed
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON and NumPy can hold `value` without pickling."""
+    """Return whether JSON and NumPy can hold `value` without pickling."""
     if isinstance(value, dict):
         return all(isinstance(key, str) for key in value) and is_plain(
             [*value.values()]
@@ -62,13 +62,16 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | np.generic)
 
 
-def _holder(env: gymnasium.Env[Any, Any]) -> Any:
-    """The outermost layer with both methods, if nothing outside it holds other state."""
+def _state_owner(env: gymnasium.Env[Any, Any]) -> Any:
+    """Return the outermost layer with both methods, or None.
+
+    None is also returned if a layer outside of it may hold state of its own.
+    """
     layer: Any = env
     while True:
         if hasattr(layer, "get_state") and hasattr(layer, "set_state"):
             return layer
-        if not isinstance(layer, TRANSPARENT):
+        if not isinstance(layer, TRANSPARENT_WRAPPERS):
             return None
         layer = layer.env
 

@@ -1,28 +1,58 @@
-"""Any Gymnasium environment behind one face; the door that users' environments enter by.
+"""Make any Gymnasium environment ready to be stepped in batches.
 
-`make_host` takes an id, an object, a factory or a vector environment and the words about
-its costs, and hands out a `HostEnv`. Steps are taken in `stepping`, and `checks` tries an
-environment before training. Knows nothing of agents or training.
+`make_host` takes an id, an environment, a factory or a vector environment, with options
+that describe its costs, and returns a `HostEnv`. Vector environments that we build
+consist of `CostWrapper`s; one that already exists is used as it is. `check_environment`
+tries an environment before training on it.
 """
 
-import inspect
-from collections.abc import Mapping, Sequence
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from orac.envs.gym_adapter.costs import CostFn, CostKeys, fault, read_value
-from orac.envs.gym_adapter.metadata import Facts
-from orac.envs.gym_adapter.sources import EnvLike, Wishes, open_source
-from orac.envs.gym_adapter.vector import HostEnv, HostStep
+from orac.config.validation import (
+    check_choice,
+    check_count,
+    did_you_mean,
+    frozen_value,
+)
+from orac.envs.gym_adapter.costs import (
+    CostFn,
+    CostKeys,
+    checked_cost_fn,
+    find_fault,
+    read_value,
+)
+from orac.envs.gym_adapter.metadata import EnvMetadata, read_metadata
+from orac.envs.gym_adapter.vector import AnyVector, HostEnv, VectorSource
+from orac.envs.gym_adapter.wrapper import COST_KEY, CostWrapper
 
-__all__ = ["HostEnv", "HostStep", "make_host"]
+VECTORIZATIONS = ("auto", "sync", "async", "vector")
+LARGE_OBSERVATION = 10_000
+"""Size of an observation from which on we warn: 58 x 58 pixels in colour."""
+
+
+class AdapterOptions(NamedTuple):
+    """Checked options of `make_host`."""
+
+    num_envs: int
+    cost_keys: CostKeys
+    cost_fn: CostFn | None
+    metric_names: tuple[str, ...]
+    episode_length: int | None
+    env_kwargs: Mapping[str, Any]
+    vectorization: str
 
 
 def make_host(
-    env: EnvLike,
+    env: Any,
     num_envs: int = 1,
     *,
     cost_fn: CostFn | None = None,
@@ -34,82 +64,130 @@ def make_host(
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization: str = "auto",
 ) -> HostEnv:
-    """Any Gymnasium environment, ready to be stepped in batches.
+    """Make any Gymnasium environment ready to be stepped in batches.
 
-    `env` is an id (`"Pendulum-v1"`, `"module:Name-v0"`), an environment, a factory or a
-    vector environment. `cost_keys` are the info keys of the constraints' costs, and
-    `cost_names` what the constraints are called; without `cost_keys` the costs of several
-    names are read under those where info has them all, else from its flat array "cost", as
-    a single cost is. `episode_length` truncates episodes;
-    `cost_bound` is the most one episode can cost, per constraint. `metric_names` are info
-    keys to report. `vectorization` is `"auto"` (an id's own vector environment where it
-    has one), `"sync"`, `"async"` (one process each; scripts then need the usual
-    `if __name__ == "__main__":`) or `"vector"`.
+    Args:
+        env: An id (`"Pendulum-v1"`, `"module:Name-v0"`), an environment, a factory or a
+            vector environment.
+        num_envs: Number of environments in the batch.
+        cost_fn: Function of (obs, action, next_obs, info) that returns the costs.
+        cost_names: Names of the constraints. Without `cost_keys`, the costs of several
+            names are read under these names if info has them all, else from the flat
+            array `info["cost"]`.
+        cost_keys: Info keys of the constraints' costs; `"cost"` by default.
+        episode_length: Number of steps after which episodes are truncated.
+        cost_bound: Maximum cost of one episode, per constraint.
+        metric_names: Info keys to report as metrics.
+        env_kwargs: Keyword arguments for an id or a factory.
+        vectorization: `"auto"` (the vector environment of an id if it has one, else
+            `"sync"`), `"sync"`, `"async"` (one process each; scripts then need the usual
+            `if __name__ == "__main__":`) or `"vector"`.
     """
-    wishes = Wishes(
-        num_envs=_positive(num_envs, "num_envs"),
-        cost_keys=_keys(cost_keys, cost_names),
-        cost_fn=_checked_cost_fn(cost_fn),
-        metric_names=_names(metric_names, "metric_names"),
-        episode_length=None
-        if episode_length is None
-        else _positive(episode_length, "episode_length"),
-        env_kwargs=env_kwargs or {},
+    check_choice("vectorization", vectorization, VECTORIZATIONS)
+    num_envs, episode_length = frozen_value(num_envs), frozen_value(episode_length)
+    check_count("num_envs", num_envs)
+    if episode_length is not None:
+        check_count("episode_length", episode_length)
+    options = AdapterOptions(
+        num_envs=num_envs,
+        cost_keys=_cost_keys(cost_keys, cost_names),
+        cost_fn=None if cost_fn is None else checked_cost_fn(cost_fn),
+        metric_names=_checked_names(metric_names, "metric_names"),
+        episode_length=episode_length,
+        env_kwargs=dict(env_kwargs or {}),
         vectorization=vectorization,
     )
-    source = open_source(env, wishes)
+    source = _open(env, options)
     try:
         host = HostEnv(source)
-        names = _constraint_names(host, source.facts, wishes, cost_names)
-        bounds = _cost_bounds(cost_bound, source.facts, names)
+        names = _constraint_names(host, source.metadata, options, cost_names)
+        bounds = _cost_bounds(cost_bound, source.metadata, names)
     except BaseException:
-        if not isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        if not isinstance(env, gymnasium.Env | VectorEnv):
             source.vector.close()
         raise
     host.spec = replace(host.spec, cost_names=names, cost_bounds=bounds)
     return host
 
 
+def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
+    """Raise a `ValueError` that says what to do if `host` cannot be trained on.
+
+    `make_host` has already checked spaces and options. This takes `steps` random steps
+    from `reset(seed)`, each of which is checked as all later ones are; the caller must
+    reset before its own first step.
+    """
+    spec = host.spec
+    if spec.episode_length is None:
+        raise ValueError(
+            f"{spec.name} does not declare how long an episode can be, which limits and "
+            "certificates need. Pass episode_length=, which also truncates there."
+        )
+    if spec.observation_size >= LARGE_OBSERVATION:
+        gigabytes = spec.observation_size * 8e6 / 1e9
+        warnings.warn(
+            f"{spec.name}: an observation has {spec.observation_size:,} numbers. Networks "
+            f"here are plain layers for vectors, and a million stored steps take about "
+            f"{gigabytes:.0f} GB: observe features instead of pixels where you can.",
+            stacklevel=2,
+        )
+    if not np.array_equal(host.reset(seed), host.reset(seed)):
+        warnings.warn(
+            f"{spec.name} starts differently after each reset(seed={seed}): runs on it "
+            "cannot be repeated. Call super().reset(seed=seed) and draw from "
+            "self.np_random in its reset.",
+            stacklevel=2,
+        )
+    generator = np.random.default_rng(seed)
+    shape = host.num_envs, spec.action_size
+    for _ in range(steps):
+        host.step(generator.uniform(spec.action_low, spec.action_high, shape))
+    host.steps = 0
+
+
 def _constraint_names(
-    host: HostEnv, facts: Facts, wishes: Wishes, asked: Sequence[str] | None
+    host: HostEnv,
+    metadata: EnvMetadata,
+    options: AdapterOptions,
+    given: Sequence[str] | None,
 ) -> tuple[str, ...]:
-    """What the user says, else the environment, else the keys, else as many as it has."""
-    keys, flat = wishes.cost_keys
-    said = (
-        facts.cost_names
-        if wishes.cost_fn is None and (len(keys) == 1 or flat)
-        else None
-    )
-    if asked is not None:
-        names = _names(asked, "cost_names")
-        if flat and said and said != names and {*said} == {*names}:
+    """Name the constraints: as given, else as declared, else by key, else by number."""
+    keys, array_key = options.cost_keys
+    reads_info = options.cost_fn is None
+    declared = None
+    if reads_info and (len(keys) == 1 or array_key):
+        declared = metadata.cost_names
+    if given is not None:
+        names = _checked_names(given, "cost_names")
+        if array_key and declared and declared != names and {*declared} == {*names}:
             raise ValueError(
-                f"cost_names are {', '.join(names)}, but {facts.name} reports its costs in "
-                f"the order {', '.join(said)}. Name them, or give their constraints, so."
+                f"cost_names are {', '.join(names)}, but {metadata.name} reports its costs "
+                f"in the order {', '.join(declared)}. Use this order for cost_names and "
+                "constraints."
             )
-        if wishes.cost_fn is None and len(keys) > 1 and len(keys) != len(names):
+        if reads_info and len(keys) > 1 and len(keys) != len(names):
             raise ValueError(
                 f"cost_names {names} and cost_keys {keys} differ in number. Give one name "
                 "per key."
             )
         return names
-    if said is not None:
-        return said
-    if len(keys) > 1 and wishes.cost_fn is None:
+    if declared is not None:
+        return declared
+    if reads_info and len(keys) > 1:
         return keys
     count = _count_costs(host)
-    stem = "cost" if wishes.cost_fn is not None else "".join(keys)
-    return (stem,) if count == 1 else tuple(f"{stem}_{_}" for _ in range(count))
+    stem = keys[0] if reads_info else "cost"
+    return (stem,) if count == 1 else tuple(f"{stem}_{i}" for i in range(count))
 
 
 def _count_costs(host: HostEnv) -> int:
-    """How many costs a step has, learned by taking one; a run resets before its first."""
+    """Count the costs of a step by taking one; a run resets before its first step."""
     host.reset(seed=0)
     middle = (np.array(host.spec.action_low) + np.array(host.spec.action_high)) / 2
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
     host.steps = 0
     first = read_value(readings[0])
-    wrong = fault(first, None)
+    wrong = find_fault(first, None)
     if wrong is not None:
         raise ValueError(
             f"{host.spec.name}: at its first step it reported {wrong.reason}. {wrong.fix}"
@@ -118,38 +196,32 @@ def _count_costs(host: HostEnv) -> int:
 
 
 def _cost_bounds(
-    asked: int | float | Sequence[int | float] | None,
-    facts: Facts,
+    given: int | float | Sequence[int | float] | None,
+    metadata: EnvMetadata,
     names: tuple[str, ...],
 ) -> tuple[float, ...] | None:
-    if asked is None:
-        said = facts.episode_cost_bounds
-        return said if said is not None and len(said) == len(names) else None
-    bounds = np.asarray(asked, float).reshape(-1)
+    if given is None:
+        declared = metadata.episode_cost_bounds
+        return declared if declared and len(declared) == len(names) else None
+    bounds = np.asarray(given, float).reshape(-1)
     if len(bounds) != len(names) or not (np.isfinite(bounds) & (bounds > 0)).all():
         raise ValueError(
             f"cost_bound must be one positive number per constraint ({len(names)}: "
-            f"{', '.join(names)}), got {asked}. It is the most that one episode can cost."
+            f"{', '.join(names)}), got {given}. It is the maximum cost of one episode."
         )
     return tuple(float(bound) for bound in bounds)
 
 
-def _positive(number: Any, option: str) -> int:
-    if number is True or not isinstance(number, int | np.integer) or number < 1:
-        raise ValueError(f"{option} must be a whole number from 1 on, got {number!r}.")
-    return int(number)
-
-
-def _keys(keys: Any, names: Any) -> CostKeys:
-    """The keys that the user says; those of several names are a guess."""
+def _cost_keys(keys: Any, names: Any) -> CostKeys:
+    """Use the given keys, else several names with the array under "cost", else "cost"."""
     if keys is not None:
-        return CostKeys(_names(keys, "cost_keys"))
-    several = () if names is None else _names(names, "cost_names")
-    return CostKeys(several, CostKeys().named[0]) if len(several) > 1 else CostKeys()
+        return CostKeys(_checked_names(keys, "cost_keys"))
+    several = () if names is None else _checked_names(names, "cost_names")
+    return CostKeys(several, "cost") if len(several) > 1 else CostKeys()
 
 
-def _names(names: Any, option: str) -> tuple[str, ...]:
-    """A single string counts as one name, not as its letters."""
+def _checked_names(names: Any, option: str) -> tuple[str, ...]:
+    """Return a tuple of names; a single string is one name."""
     given = (names,) if isinstance(names, str) else tuple(names)
     if not all(isinstance(name, str) for name in given):
         raise ValueError(f"{option} must be strings, got {names!r}.")
@@ -160,20 +232,178 @@ def _names(names: Any, option: str) -> tuple[str, ...]:
     return given
 
 
-def _checked_cost_fn(cost_fn: Any) -> CostFn | None:
-    if cost_fn is None:
-        return None
-    if not callable(cost_fn):
+def _open(env: Any, options: AdapterOptions) -> VectorSource:
+    """Make the vector environment for whatever the user passed as `env`."""
+    if isinstance(env, str):
+        return _from_id(env, options)
+    if isinstance(env, VectorEnv):
+        return _from_vector(env, options)
+    if isinstance(env, gymnasium.Env):
+        return _from_object(env, options)
+    if callable(env):
+        return _from_factory(partial(env, **options.env_kwargs), options)
+    raise ValueError(
+        f"env must be a Gymnasium id, environment, factory or vector environment, got a "
+        f"{type(env).__name__}. Environments must subclass gymnasium.Env."
+    )
+
+
+def _from_id(name: str, options: AdapterOptions) -> VectorSource:
+    spec = _registered(name)
+    kwargs = dict(options.env_kwargs)
+    if "max_episode_steps" in kwargs:
         raise ValueError(
-            f"cost_fn must be a function of (obs, action, next_obs, info), got {cost_fn!r}."
+            f"max_episode_steps is an argument of gymnasium.make, not of {spec.id}. Pass "
+            f"episode_length={kwargs['max_episode_steps']!r} (env.episode_length in a "
+            "config) instead."
         )
-    try:
-        inspect.signature(cost_fn).bind(None, None, None, {})
-    except TypeError as error:
+    has_vector = spec.vector_entry_point is not None
+    if options.vectorization == "vector" and not has_vector:
         raise ValueError(
-            "cost_fn is called with (obs, action, next_obs, info), which it does not "
-            f"take: {error}."
+            f"{name} has no vector entry point. Use vectorization='sync' or 'async'."
+        )
+    if has_vector and options.vectorization in ("auto", "vector"):
+        # Gymnasium passes the limit of an id on to its vector environment.
+        if options.episode_length is not None and spec.max_episode_steps is not None:
+            kwargs["max_episode_steps"] = options.episode_length
+        kwargs |= {"vectorization_mode": "vector_entry_point"}
+        make = partial(gymnasium.make_vec, spec, options.num_envs, **kwargs)
+        return _from_vector(_make(spec, make), options)
+    # Choice: CostWrapper counts the steps, because Gymnasium's time limit accepts only
+    # steps of five values and would drop the cost of a six-value step.
+    kwargs |= {"max_episode_steps": -1, "disable_env_checker": True}
+    make = partial(_make, spec, partial(gymnasium.make, spec, **kwargs))
+    return _from_factory(make, options, spec.max_episode_steps)
+
+
+def _from_object(env: gymnasium.Env[Any, Any], options: AdapterOptions) -> VectorSource:
+    if options.num_envs != 1:
+        raise ValueError(
+            f"num_envs is {options.num_envs}, but an environment object is only one "
+            "environment. Pass its id or a factory instead."
+        )
+    if options.vectorization == "async":
+        raise ValueError(
+            "An environment object cannot be moved to another process. Pass its id or a "
+            "factory, or use vectorization='sync'."
+        )
+    if options.env_kwargs:
+        raise ValueError(
+            f"env_kwargs {sorted(options.env_kwargs)} were given with an environment that "
+            "is already made. Pass its id or a factory instead."
+        )
+    return _from_factory(lambda: env, options)
+
+
+def _from_factory(
+    make: Callable[[], Any],
+    options: AdapterOptions,
+    registered_length: int | None = None,
+) -> VectorSource:
+    """Vectorise what `make` returns, each environment in a `CostWrapper`."""
+    if options.vectorization == "vector":
+        raise ValueError(
+            "vectorization='vector' needs an id with a vector entry point. For a factory "
+            "use 'sync' or 'async', or pass the vector environment itself."
+        )
+    wrap = partial(_wrap, make, options, options.episode_length or registered_length)
+    wrappers = [wrap] * options.num_envs
+    disabled = AutoresetMode.DISABLED
+    if options.vectorization == "async":
+        # JAX runs threads, and a process forked from threads can hang, so we spawn.
+        vector = AsyncVectorEnv(wrappers, context="spawn", autoreset_mode=disabled)
+        metadata = vector.get_attr("env_metadata")[0]
+    else:
+        vector = SyncVectorEnv(wrappers, copy=False, autoreset_mode=disabled)
+        metadata = vector.envs[0].env_metadata  # pyright: ignore[reportAttributeAccessIssue]
+        if len({id(one.unwrapped) for one in vector.envs}) < options.num_envs:
+            raise ValueError(
+                "The factory returned the same environment twice. Make a new one in each "
+                "call."
+            )
+    return VectorSource(vector, metadata, CostKeys((COST_KEY,)), None, is_wrapped=True)
+
+
+def _from_vector(vector: AnyVector, options: AdapterOptions) -> VectorSource:
+    if options.num_envs not in (1, vector.num_envs):
+        raise ValueError(
+            f"num_envs is {options.num_envs}, but the vector environment has "
+            f"{vector.num_envs}. Leave num_envs out."
+        )
+    metadata = read_metadata(vector)
+    declared, given = metadata.episode_length, options.episode_length
+    if declared and given and declared != given:
+        raise _other_length(metadata, given)
+    metadata = metadata._replace(
+        episode_length=declared or given,
+        metric_names=options.metric_names or metadata.metric_names,
+    )
+    return VectorSource(
+        vector, metadata, options.cost_keys, options.cost_fn, is_wrapped=False
+    )
+
+
+def _registered(name: str) -> Any:
+    """Return Gymnasium's spec of an id, with or without the module that registers it."""
+    module, _, bare = name.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"{name!r} names the module {module!r}, which cannot be imported "
+                f"({error}). Install it or correct the name."
+            ) from error
+    try:
+        return gymnasium.spec(bare)
+    except gymnasium.error.Error as error:
+        raise ValueError(
+            f"There is no environment {name!r}.{did_you_mean(bare, gymnasium.registry)} "
+            f"Gymnasium reports: {error} If another package registers it, write "
+            "'package:Name-v0'."
         ) from error
-    except ValueError:
-        pass  # A built-in without a signature; calling it will show.
-    return cost_fn
+
+
+def _make(spec: Any, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except (gymnasium.error.Error, TypeError, ImportError) as error:
+        raise ValueError(
+            f"{spec.id} could not be made ({error}). Check env_kwargs and whether all "
+            "packages that it needs are installed."
+        ) from error
+
+
+def _wrap(
+    make: Callable[[], Any], options: AdapterOptions, episode_length: int | None
+) -> CostWrapper:
+    env = make()
+    if isinstance(env, VectorEnv):
+        raise ValueError(
+            "The factory returned a vector environment. Pass the vector environment "
+            "itself, or a factory of single ones."
+        )
+    if not isinstance(env, gymnasium.Env):
+        raise ValueError(
+            f"The factory returned a {type(env).__name__}, which is not a Gymnasium "
+            "environment. Return a subclass of gymnasium.Env (the old gym package's Env is "
+            "another class)."
+        )
+    metadata, given = read_metadata(env), options.episode_length
+    if given and metadata.episode_length and given > metadata.episode_length:
+        raise _other_length(metadata, given)
+    return CostWrapper(
+        env,
+        cost_keys=options.cost_keys,
+        cost_fn=options.cost_fn,
+        metric_names=options.metric_names,
+        episode_length=episode_length,
+    )
+
+
+def _other_length(metadata: EnvMetadata, given: int) -> ValueError:
+    return ValueError(
+        f"episode_length is {given}, but {metadata.name} ends its episodes after "
+        f"{metadata.episode_length} steps by itself. Leave episode_length out, or make it "
+        "with another limit."
+    )

@@ -1,27 +1,33 @@
-"""What an environment says about itself: how long an episode is, what its costs are called.
+"""Read the metadata and spaces of a Gymnasium environment.
 
-Facts come from the layers of a wrapped environment: Gymnasium's time limits and specs,
-and the attributes `episode_length`, `cost_names`, `cost_bound` (the most an episode can
-cost), `step_cost_bound` and `metric_names`, which our own environments carry and any other
-may. An attribute of another kind than expected is somebody else's word and is passed
-over. Knows nothing of spaces or stepping.
+Metadata come from all layers of a wrapped environment: Gymnasium's time limits and specs,
+and the attributes `episode_length`, `cost_names`, `cost_bound` (the maximum cost of an
+episode), `step_cost_bound` and `metric_names`, which our environments have and any other
+may have. An attribute of an unexpected type is ignored. Actions must be one bounded `Box`;
+observations of every space that Gymnasium can flatten become flat float32 vectors.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces.utils import flatten, flatten_space
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from jaxtyping import Float32
+
+Flatten = Callable[[Any], Float32[np.ndarray, " observation"]]
 
 
-class Facts(NamedTuple):
-    """What is known before the first step; None or empty where nothing is said."""
+class EnvMetadata(NamedTuple):
+    """Metadata of an environment; None or empty where the environment declares none."""
 
     name: str
-    kind: str = ""
-    """The outermost class that is not Gymnasium's own, else the name."""
+    """Registered id, else the class name."""
+    class_name: str = ""
+    """Class of the outermost layer that is not Gymnasium's own, else the name."""
     episode_length: int | None = None
     cost_names: tuple[str, ...] | None = None
     cost_bounds: tuple[float, ...] | None = None
@@ -30,7 +36,7 @@ class Facts(NamedTuple):
 
     @property
     def episode_cost_bounds(self) -> tuple[float, ...] | None:
-        """The most an episode can cost: what is said of episodes, else of its steps."""
+        """Maximum cost of an episode: as declared, else from the bound of a step."""
         if self.cost_bounds is not None:
             return self.cost_bounds
         if self.step_cost_bounds is None or self.episode_length is None:
@@ -38,22 +44,24 @@ class Facts(NamedTuple):
         return tuple(self.episode_length * bound for bound in self.step_cost_bounds)
 
 
-def read_facts(env: Any) -> Facts:
-    """The facts of one environment or of a vector environment, outermost layer first."""
+def read_metadata(env: Any) -> EnvMetadata:
+    """Read the metadata of an environment or vector environment, outermost layer first."""
     layers = [*_layers(env), *_first_sub_environment(env)]
 
-    def bounds(attribute: str) -> Any:
-        return _first(_bounds(getattr(layer, attribute, None)) for layer in layers)
+    def first(attribute: str, convert: Callable[[Any], Any]) -> Any:
+        found = (convert(getattr(layer, attribute, None)) for layer in layers)
+        return next((value for value in found if value), None)
 
-    return Facts(
-        name=_name(env, layers),
-        kind=_kind(layers) or _name(env, layers),
-        episode_length=_least(length for layer in layers for length in _lengths(layer)),
-        cost_names=_first(_names(getattr(_, "cost_names", None)) for _ in layers),
-        cost_bounds=bounds("cost_bound"),
-        step_cost_bounds=bounds("step_cost_bound"),
-        metric_names=_first(_names(getattr(_, "metric_names", None)) for _ in layers)
-        or (),
+    name = _name(env, layers)
+    lengths = (length for layer in layers for length in _lengths(layer))
+    return EnvMetadata(
+        name=name,
+        class_name=_own_class_name(layers) or name,
+        episode_length=min(lengths, default=None),
+        cost_names=first("cost_names", _names),
+        cost_bounds=first("cost_bound", _bounds),
+        step_cost_bounds=first("step_cost_bound", _bounds),
+        metric_names=first("metric_names", _names) or (),
     )
 
 
@@ -64,16 +72,16 @@ def _layers(env: Any) -> Iterator[Any]:
 
 
 def _first_sub_environment(env: Any) -> Iterator[Any]:
-    """The layers of the first environment inside one of Gymnasium's vector ones."""
+    """Yield the layers of the first environment in one of Gymnasium's vectors."""
     bare = getattr(env, "unwrapped", env)
     if isinstance(bare, SyncVectorEnv):
         yield from _layers(bare.envs[0])
     elif isinstance(bare, AsyncVectorEnv):
-        # Every environment has a spec; asking a worker for what it lacks would end it.
+        # Every environment has a spec; a worker asked for a missing attribute would end.
         yield SimpleNamespace(spec=bare.get_attr("spec")[0])
 
 
-def _name(env: Any, layers: list[Any]) -> str:
+def _name(env: Any, layers: Iterable[Any]) -> str:
     for layer in layers:
         registered = getattr(getattr(layer, "spec", None), "id", None)
         if isinstance(registered, str):
@@ -81,8 +89,8 @@ def _name(env: Any, layers: list[Any]) -> str:
     return type(getattr(env, "unwrapped", env)).__name__
 
 
-def _kind(layers: list[Any]) -> str | None:
-    """A wrapper of the user's own around Pendulum is not Pendulum."""
+def _own_class_name(layers: Iterable[Any]) -> str | None:
+    """Return the class of the user's outermost layer, such as a wrapper of Pendulum."""
     for layer in layers:
         if type(layer).__module__.partition(".")[0] != "gymnasium":
             return type(layer).__name__
@@ -90,16 +98,17 @@ def _kind(layers: list[Any]) -> str | None:
 
 
 def _lengths(layer: Any) -> Iterator[int]:
-    """What a layer says itself; Gymnasium's registry counts where it says nothing.
+    """Yield the episode lengths that a layer declares, else the registered one.
 
-    A vector environment's spec keeps the registered limit though it was made with another.
+    The spec of a vector environment has the registered limit even if the vector
+    environment was made with another one.
     """
-    own = (
+    declared = (
         _length(getattr(layer, "episode_length", None)),
         _length(getattr(layer, "_max_episode_steps", None)),
     )
     registered = getattr(getattr(layer, "spec", None), "max_episode_steps", None)
-    for length in own if any(own) else (_length(registered),):
+    for length in declared if any(declared) else (_length(registered),):
         if length is not None:
             yield length
 
@@ -118,14 +127,114 @@ def _bounds(bound: Any) -> tuple[float, ...] | None:
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
-    if isinstance(names, list | tuple) and all(isinstance(_, str) for _ in names):
-        return tuple(names)
-    return None
+    is_list = isinstance(names, list | tuple)
+    return (
+        tuple(names)
+        if is_list and all(isinstance(name, str) for name in names)
+        else None
+    )
 
 
-def _first(candidates: Iterator[Any]) -> Any:
-    return next((candidate for candidate in candidates if candidate), None)
+def checked_action_space(space: Any, name: str) -> spaces.Box:
+    """Return `space` if it is a `Box` with finite bounds; else raise a `ValueError`."""
+    if not isinstance(space, spaces.Box):
+        raise ValueError(_not_a_box(space, name))
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(
+            f"{name} has integer actions ({space}), but agents act continuously. Wrap it "
+            "with a float Box action_space and round inside the environment."
+        )
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    if low.size == 0:
+        raise ValueError(
+            f"{name} has an empty action space ({space}). Give it at least one action."
+        )
+    for index, (least, most) in enumerate(zip(low, high, strict=True)):
+        if not (np.isfinite(least) and np.isfinite(most)):
+            raise ValueError(
+                f"{name}: action {index} has the bounds [{least}, {most}], but both must "
+                "be finite. Wrap it, for example with "
+                "gymnasium.wrappers.RescaleAction or TransformAction onto Box(-1, 1)."
+            )
+        if not least < most:
+            raise ValueError(
+                f"{name}: action {index} has the bounds [{least}, {most}], which leave "
+                "nothing to choose. Remove it from the action space."
+            )
+    return space
 
 
-def _least(lengths: Iterator[int]) -> int | None:
-    return min(lengths, default=None)
+def _not_a_box(space: Any, name: str) -> str:
+    if not isinstance(space, spaces.Space):
+        return (
+            f"{name} has {space!r} as action_space, which is not a Gymnasium space. Set it "
+            "to a gymnasium.spaces.Box with finite bounds."
+        )
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return (
+            f"{name} has discrete actions ({space}), but agents need continuous ones. Use "
+            "an environment whose action_space is a Box, for example "
+            "MountainCarContinuous-v0 instead of MountainCar-v0."
+        )
+    return (
+        f"{name} has the action space {space}, but agents need one Box. Wrap it so that "
+        "its action_space is a single gymnasium.spaces.Box."
+    )
+
+
+def make_flatten(space: Any, name: str) -> tuple[int, Flatten]:
+    """Return the size of a flat observation, and the function that flattens one."""
+    if not isinstance(space, spaces.Space):
+        raise ValueError(
+            f"{name} has {space!r} as observation_space, which is not a Gymnasium space. "
+            "Set it to a gymnasium.spaces.Box, Dict or Tuple."
+        )
+    flat = flatten_space(space) if space.is_np_flattenable else None
+    if not isinstance(flat, spaces.Box):
+        raise ValueError(
+            f"{name} has the observation space {space}, whose size varies and which "
+            "cannot be flattened. Wrap it so that every observation is a fixed-size Box."
+        )
+    size = int(np.prod(flat.shape))
+    if size == 0:
+        raise ValueError(f"{name} has an empty observation space ({space}).")
+    if isinstance(space, spaces.Box):
+        return size, lambda observation: _flatten_box(observation, space, name)
+    return size, lambda observation: _flatten_nested(observation, space, size, name)
+
+
+def _flatten_box(observation: Any, space: spaces.Box, name: str) -> np.ndarray:
+    array = np.asarray(observation)
+    if array.shape != space.shape:
+        raise ValueError(
+            f"{name} returned an observation of shape {array.shape}, but its "
+            f"observation_space has the shape {space.shape}. Make the two agree."
+        )
+    return _as_float32(array, name).reshape(-1)
+
+
+def _flatten_nested(
+    observation: Any, space: spaces.Space, size: int, name: str
+) -> np.ndarray:
+    try:
+        array = np.asarray(flatten(space, observation))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} returned an observation that is not in its observation_space "
+            f"{space} ({type(error).__name__}: {error}). Make the two agree."
+        ) from error
+    if array.shape != (size,):
+        raise ValueError(
+            f"{name} returned an observation with {array.size} numbers, but its "
+            f"observation_space has {size}. Make the two agree."
+        )
+    return _as_float32(array, name)
+
+
+def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
+    try:
+        return array.astype(np.float32, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} returned an observation that is not made of numbers ({error})."
+        ) from error

@@ -1,33 +1,53 @@
-"""One batch of Gymnasium environments, stepped: what was reached and what it cost.
+"""Step a batch of Gymnasium environments.
 
-True last observations and costs leave here whichever way episodes are restarted, and
-numbers a learner must not see are refused: the error names the environment and the step.
-NumPy only; knows nothing of agents or training.
+`HostEnv` steps a vector environment with NumPy on the host. Gymnasium has three ways of
+restarting ended episodes: SAME_STEP returns the first observation of the next episode and
+moves the last observation and info to `final_obs` and `final_info`, NEXT_STEP spends a
+call on the reset in which no step is taken, and DISABLED leaves the reset to the caller.
+`HostEnv` returns true last observations and costs in all three modes, and raises a
+`ValueError` with the environment and the step if a number is not finite.
 """
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorWrapper
+from gymnasium.spaces import Box
+from gymnasium.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    SyncVectorEnv,
+    VectorEnv,
+    VectorWrapper,
+)
+from gymnasium.vector.utils import iterate
 from jaxtyping import Bool, Float, Float32
 
 from orac.envs.base import EnvSpec
-from orac.envs.gym_adapter.autoreset import (
-    Outcome,
-    autoreset_mode,
-    make_flattener,
-    reset_seeds,
-    restart,
-    unpack,
+from orac.envs.gym_adapter.costs import (
+    CostFn,
+    CostKeys,
+    CostReader,
+    Readings,
+    checked_costs,
+    compute_costs,
+    info_rows,
+    is_storable,
+    read_metric,
 )
-from orac.envs.gym_adapter.cost_reader import CostMeter, checked_costs
 from orac.envs.gym_adapter.env_state import is_plain
-from orac.envs.gym_adapter.infos import Readings, read_metric
-from orac.envs.gym_adapter.numeric import is_storable
-from orac.envs.gym_adapter.sources import Source
-from orac.envs.gym_adapter.spaces import checked_action_space
+from orac.envs.gym_adapter.metadata import (
+    EnvMetadata,
+    Flatten,
+    checked_action_space,
+    make_flatten,
+)
 from orac.envs.metrics import MetricSpec
 from orac.envs.registry import metrics_of
+
+AnyVector = VectorEnv[Any, Any, Any]
+Observations = Float32[np.ndarray, "batch observation"]
 
 FINITE_FIX = {
     "observation": "Bound it, or end the episode before it diverges.",
@@ -36,13 +56,40 @@ FINITE_FIX = {
 }
 
 
+class VectorSource(NamedTuple):
+    """A vector environment, its metadata, and where its costs are found."""
+
+    vector: AnyVector
+    metadata: EnvMetadata
+    cost_keys: CostKeys
+    cost_fn: CostFn | None
+    """None if there is no cost function, or if `CostWrapper` calls it."""
+    is_wrapped: bool
+    """Whether the vector environment consists of `CostWrapper`s."""
+
+
+class VectorStep(NamedTuple):
+    """The values that a vector environment's `step` returned."""
+
+    observation: Any
+    reward: Any
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: dict[str, Any]
+    cost: Any
+    """The third of six step values; None when there were five."""
+    ended: np.ndarray
+    restarted: np.ndarray
+    """Environments whose next episode has already started (SAME_STEP)."""
+
+
 class HostStep(NamedTuple):
     """One step of a batch of environments. Arrays may share memory: do not write."""
 
-    observation: Float32[np.ndarray, "batch observation"]
-    """What to act on next: the new episode's first one where an episode ended."""
-    next_observation: Float32[np.ndarray, "batch observation"]
-    """What the action led to, also at an episode's end."""
+    observation: Observations
+    """Observations to act on next: the first of a new episode where one ended."""
+    next_observation: Observations
+    """Observations that the actions led to, also at the end of an episode."""
     reward: Float32[np.ndarray, " batch"]
     cost: Float32[np.ndarray, "batch constraint"]
     terminated: Bool[np.ndarray, " batch"]
@@ -50,28 +97,30 @@ class HostStep(NamedTuple):
     valid: Bool[np.ndarray, " batch"]
     """False where this call only restarted an episode: there is no step to store."""
     metrics: dict[str, Float32[np.ndarray, " batch"]]
-    """The environment's own numbers by name; NaN where none was reported."""
+    """Metrics of the environments by name; NaN where none was reported."""
 
 
 class HostEnv:
-    """A batch of Gymnasium environments; `make_host` makes one."""
+    """A batch of Gymnasium environments; call `make_host` to make one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: VectorSource) -> None:
         self.vector, self.num_envs = source.vector, source.vector.num_envs
         self.steps = 0
-        """Calls of `step` so far; error messages name it."""
-        name = source.facts.name
-        self.kind = source.facts.kind
-        """What a factory made: a class of the user's own, else its registered name."""
-        self._mode = autoreset_mode(self.vector, name)
+        """Number of calls of `step`, for error messages."""
+        name = source.metadata.name
+        self.class_name = source.metadata.class_name
+        """Class of the user's environment, else its registered name."""
+        self._mode = _autoreset_mode(self.vector, name)
         self._box = checked_action_space(self.vector.single_action_space, name)
         self._low, self._high = self._box.low.reshape(-1), self._box.high.reshape(-1)
         self._action_shape = (self.num_envs, *self._box.shape)
-        self._flattener = make_flattener(self.vector, name)
-        self._meter = CostMeter(
-            self.vector, self._mode, source.cost_keys, source.cost_fn
-        )
-        self._viewed = source.viewed
+        self._flattener = _make_flattener(self.vector, name)
+        is_batch = isinstance(self.vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._costs = CostReader(source.cost_keys, is_batch and self.num_envs > 1)
+        self._cost_fn = source.cost_fn
+        self._before: list[Any] = []
+        """Observations on which the next actions are chosen; only set for a `cost_fn`."""
+        self._is_wrapped = source.is_wrapped
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         declared = {metric.name: metric for metric in metrics_of(name)}
@@ -80,59 +129,72 @@ class HostEnv:
             observation_size=self._flattener.size,
             action_low=tuple(float(bound) for bound in self._low),
             action_high=tuple(float(bound) for bound in self._high),
-            episode_length=source.facts.episode_length,
+            episode_length=source.metadata.episode_length,
             metrics=tuple(
-                declared.get(key, MetricSpec(key)) for key in source.facts.metric_names
+                declared.get(key, MetricSpec(key))
+                for key in source.metadata.metric_names
             ),
         )
 
-    def reset(self, seed: int) -> Float32[np.ndarray, "batch observation"]:
-        """Start new episodes; the same seed starts the same ones."""
-        raw, _ = self.vector.reset(seed=reset_seeds(self.vector, seed))
+    def reset(self, seed: int) -> Observations:
+        """Start new episodes; the same seed starts the same episodes."""
+        raw, _ = self.vector.reset(seed=_reset_seeds(self.vector, seed))
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
-        self._meter.remember(raw)
+        self._remember(raw)
         return self._finite(self._flattener.batch(raw), "observation")
 
     def step(self, action: Float[np.ndarray, "batch action"]) -> HostStep:
-        """Take one action, in the environment's own box, in every environment."""
-        outcome, readings, valid = self.advance(action)
-        spec, mode = self.spec, self._mode
+        """Take one action, in the box of the spec, in every environment."""
+        step, readings, valid = self.advance(action)
+        spec = self.spec
         cost = checked_costs(readings, valid, spec.num_costs, spec.name, self.steps)
-        metrics = {key: read_metric(outcome, key, mode) for key in spec.metric_names}
-        raw, observation, reached = restart(self.vector, mode, outcome, self._flattener)
-        self._meter.remember(raw)
-        if mode is AutoresetMode.NEXT_STEP:
-            self._resetting = outcome.ended
-        if not self._viewed:
-            self._check_length(valid, outcome.ended)
+        metrics = {
+            key: read_metric(step.infos, key, step.restarted)
+            for key in spec.metric_names
+        }
+        raw, observation, reached = self._restart(step)
+        self._remember(raw)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._resetting = step.ended
+        if not self._is_wrapped:
+            self._check_length(valid, step.ended)
         if observation is not reached:
             self._finite(observation, "observation")
         return HostStep(
             observation=observation,
             next_observation=self._finite(reached, "observation"),
-            reward=self._rewards(outcome.reward, valid),
+            reward=self._rewards(step.reward, valid),
             cost=cost,
-            terminated=outcome.terminated,
-            truncated=outcome.truncated,
+            terminated=step.terminated,
+            truncated=step.truncated,
             valid=valid,
             metrics=metrics,
         )
 
     def advance(
         self, action: Float[np.ndarray, "batch action"]
-    ) -> tuple[Outcome, Readings, Bool[np.ndarray, " batch"]]:
-        """Step without looking at what came back: the outcome, its costs, which count."""
+    ) -> tuple[VectorStep, Readings, Bool[np.ndarray, " batch"]]:
+        """Step without checks; return the step, its costs, and which rows are valid."""
         taken = self._own_action(action)
-        # A copy, because an environment may write into the action that it is given.
-        outcome = unpack(self.vector.step(taken.copy()), self.spec.name)
+        # A copy, because an environment may write into the action that it receives.
+        step = _unpack(self.vector.step(taken.copy()), self._mode, self.spec.name)
         self.steps += 1
         valid = ~self._resetting
-        return outcome, self._meter.read(outcome, taken, valid), valid
+        if self._cost_fn is None:
+            readings = self._costs.read(step.cost, step.infos, step.restarted)
+            return step, readings, valid
+        reached = self._split(step.observation)
+        if np.count_nonzero(step.restarted):
+            for row, observation in _final_observations(step).items():
+                reached[row] = observation
+        infos = info_rows(step.infos, step.restarted)
+        steps = zip(self._before, taken, reached, infos, strict=True)
+        return step, compute_costs(self._cost_fn, steps, valid), valid
 
     def flatten(self, observation: Any) -> Float32[np.ndarray, " observation"]:
-        """One observation as a single environment returns it, a dict say, as a vector."""
-        if self._viewed:
+        """Flatten one observation, for example a dict, of a single environment."""
+        if self._is_wrapped:
             return self.vector.call("flatten", observation)[0]  # pyright: ignore[reportAttributeAccessIssue]
         return self._flattener.one(observation)
 
@@ -140,12 +202,12 @@ class HostEnv:
         self.vector.close()
 
     def get_state(self) -> dict[str, Any] | None:
-        """Everything `set_state` needs as plain data, or None where it cannot be had."""
-        if self._viewed:
-            inside: Any = list(self.vector.get_attr("snapshot"))  # pyright: ignore[reportAttributeAccessIssue]
+        """Return the state for `set_state` as plain data; None if it is not available."""
+        if self._is_wrapped:
+            inside: Any = list(self.vector.get_attr("env_state"))  # pyright: ignore[reportAttributeAccessIssue]
             known = all(state is not None for state in inside)
         else:
-            # A wrapper may hold state of its own, and none of Gymnasium's tells.
+            # A wrapper may hold state of its own, and none of Gymnasium's offers it.
             known = not isinstance(self.vector, VectorWrapper) and all(
                 hasattr(self.vector, name) for name in ("get_state", "set_state")
             )
@@ -154,21 +216,50 @@ class HostEnv:
             "steps": self.steps,
             "resetting": self._resetting,
             "elapsed": self._elapsed,
-            "before": self._meter.before,
+            "before": self._before,
             "environments": inside,
         }
         return state if known and is_plain(state) else None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called; no `reset` is needed."""
+        """Restore the state that `get_state` returned; no `reset` is needed."""
         self.steps = int(state["steps"])
         self._resetting = np.asarray(state["resetting"], bool)
         self._elapsed = np.asarray(state["elapsed"], int)
-        self._meter.before = state["before"]
-        if self._viewed:
-            self.vector.set_attr("snapshot", state["environments"])  # pyright: ignore[reportAttributeAccessIssue]
+        self._before = state["before"]
+        if self._is_wrapped:
+            self.vector.set_attr("env_state", state["environments"])  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self.vector.set_state(state["environments"])  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _restart(self, step: VectorStep) -> tuple[Any, Observations, Observations]:
+        """Restart ended episodes where the vector environment does not.
+
+        Returns the observations to act on, as they came and flat, and the true next
+        observations. Under NEXT_STEP the next call of `step` restarts.
+        """
+        raw, ended = step.observation, step.ended
+        flat = self._flattener.batch(raw)
+        # Counting is several times faster than `any` on arrays this small.
+        if self._mode is AutoresetMode.NEXT_STEP or not np.count_nonzero(ended):
+            return raw, flat, flat
+        if self._mode is AutoresetMode.DISABLED:
+            raw, _ = self.vector.reset(options={"reset_mask": ended.copy()})
+            first = self._flattener.batch(raw)
+            return raw, np.where(ended[:, None], first, flat), flat
+        reached = flat.copy()
+        for row, observation in _final_observations(step).items():
+            reached[row] = self._flattener.one(observation)
+        return raw, flat, reached
+
+    def _remember(self, observation: Any) -> None:
+        # A copy, because environments may reuse the array.
+        if self._cost_fn is not None:
+            self._before = deepcopy(self._split(observation))
+
+    def _split(self, observation: Any) -> list[Any]:
+        """Split a batch into observations as single environments return them."""
+        return list(iterate(self.vector.observation_space, observation))
 
     def _own_action(self, action: np.ndarray) -> np.ndarray:
         expected = (self.num_envs, self._low.size)
@@ -203,14 +294,124 @@ class HostEnv:
         )
 
     def _check_length(self, valid: np.ndarray, ended: np.ndarray) -> None:
-        """A vector environment ends its own episodes; one that does not is an error."""
+        """Raise if a vector environment does not end its episodes in time."""
         self._elapsed = (self._elapsed + 1) * valid
         limit = self.spec.episode_length
         if limit is not None and np.count_nonzero(self._elapsed > limit):
             row = int(np.argmax(self._elapsed))
             raise ValueError(
-                f"{self.spec.name}: environment {row} has gone on for {limit + 1} steps, "
+                f"{self.spec.name}: an episode of environment {row} has {limit + 1} steps, "
                 f"but episode_length is {limit}. Correct episode_length, or truncate "
                 "episodes in the vector environment."
             )
         self._elapsed[ended] = 0
+
+
+def _unpack(result: tuple[Any, ...], mode: AutoresetMode, name: str) -> VectorStep:
+    """Read five step values, or six with the costs after the rewards."""
+    if len(result) == 5:
+        observation, reward, terminated, truncated, infos = result
+        cost = None
+    elif len(result) == 6:
+        observation, reward, cost, terminated, truncated, infos = result
+    else:
+        raise ValueError(
+            f"{name}.step returned {len(result)} values, but 5 (observations, rewards, "
+            "terminations, truncations, infos) or 6 (with costs after rewards) were "
+            "expected."
+        )
+    terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+    ended = terminated | truncated
+    return VectorStep(
+        observation,
+        reward,
+        terminated,
+        truncated,
+        infos,
+        cost,
+        ended,
+        ended if mode is AutoresetMode.SAME_STEP else np.zeros_like(ended),
+    )
+
+
+def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:
+    """Return the declared mode; a guess could give wrong last observations."""
+    mode = vector.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(getattr(mode, "value", mode))
+    except ValueError:
+        raise ValueError(
+            f"{name} does not declare how it restarts ended episodes "
+            f"(metadata['autoreset_mode'] is {mode!r}). Set it to one of "
+            "gymnasium.vector.AutoresetMode, as Gymnasium's own vector environments do."
+        ) from None
+
+
+def _reset_seeds(vector: AnyVector, seed: int) -> Any:
+    """Return independent seeds for the sub-environments if the vector accepts a list.
+
+    Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds 0
+    and 1 would then share all but one of their environments' seeds. A vector environment
+    of another class accepts a list of seeds if it has `takes_seeds = True`.
+    """
+    bare = vector.unwrapped
+    takes_seeds = getattr(bare, "takes_seeds", False) is True
+    if not takes_seeds and not isinstance(bare, SyncVectorEnv | AsyncVectorEnv):
+        return seed
+    seeds = np.random.SeedSequence(seed).generate_state(vector.num_envs)
+    return [int(one) for one in seeds]
+
+
+class _Flattener(NamedTuple):
+    """Functions that flatten the observations of a vector environment to float32."""
+
+    size: int
+    one: Flatten
+    batch: Callable[[Any], Observations]
+
+
+def _make_flattener(vector: AnyVector, name: str) -> _Flattener:
+    """Reshape boxes as a batch; flatten other spaces row by row with Gymnasium."""
+    space = vector.single_observation_space
+    size, flatten = make_flatten(space, name)
+    expected = (vector.num_envs, *(space.shape or ()))
+
+    def flatten_boxes(observation: Any) -> Observations:
+        array = np.asarray(observation)
+        if array.shape != expected:
+            raise ValueError(
+                f"{name} returned observations of shape {array.shape}, but its spaces have "
+                f"the shape {expected}. Make the two agree."
+            )
+        # Always a copy: a vector environment may write its next batch into this array.
+        return array.astype(np.float32).reshape(vector.num_envs, size)
+
+    def flatten_rows(observation: Any) -> Observations:
+        rows = iterate(vector.observation_space, observation)
+        return np.stack([flatten(row) for row in rows])
+
+    is_box = isinstance(space, Box)
+    return _Flattener(size, flatten, flatten_boxes if is_box else flatten_rows)
+
+
+def _final_observations(step: VectorStep) -> dict[int, Any]:
+    """Return the last observations of the episodes that ended under SAME_STEP, by row."""
+    final = step.infos.get("final_obs")
+    rows = [int(row) for row in np.flatnonzero(step.ended)]
+    found = {} if final is None else {row: _take_row(final, row) for row in rows}
+    if final is None or any(observation is None for observation in found.values()):
+        raise ValueError(
+            "The vector environment ended an episode without infos['final_obs'], which "
+            "SAME_STEP autoreset requires. Correct its metadata['autoreset_mode'] or its "
+            "infos."
+        )
+    return found
+
+
+def _take_row(column: Any, row: int) -> Any:
+    """Return one environment's observation from a batch or an array of observations."""
+    if isinstance(column, dict):
+        return {key: _take_row(part, row) for key, part in column.items()}
+    if isinstance(column, tuple):
+        return tuple(_take_row(part, row) for part in column)
+    return column[row]
