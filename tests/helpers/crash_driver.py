@@ -1,7 +1,7 @@
-"""Kill a process that writes checkpoints, again and again; run as a script.
+"""Kill a process that writes checkpoints many times. Run as a script.
 
-The writers are forked, so a kill costs no start-up; nothing here starts JAX's threads,
-which a fork would not survive. Prints one JSON line with what happened.
+The writers are forked, so that a kill costs no start-up. Nothing here starts JAX's
+threads, which would not survive a fork. Prints one JSON line with the results.
 """
 
 import json
@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from run_examples import assert_same_bits, make_ring, make_state
+from run_examples import assert_same_bits, make_replay, make_state
 
 warnings.filterwarnings("ignore", message=r"os\.fork")
 
@@ -26,20 +26,20 @@ COLUMNS = ("step", "reward")
 
 
 def resume(run):
-    """Load, check every bit against what the step alone says, cut the log back."""
+    """Load, check every bit against the examples of that step, and truncate the log."""
     checkpoints = run.checkpoints()
-    loaded = checkpoints.load_latest(make_state(0), make_ring(0, CAPACITY))
+    loaded = checkpoints.load_latest(make_state(0), make_replay(0, CAPACITY))
     step = loaded.step if loaded else 0
     if loaded:
         assert loaded.warnings == (), loaded.warnings
         assert_same_bits(loaded.state, make_state(step))
-        assert_same_bits(loaded.replay, make_ring(step, CAPACITY))
-    run.cut_logs(loaded.extra["logs"] if loaded else {})
+        assert_same_bits(loaded.replay, make_replay(step, CAPACITY))
+    run.truncate_logs(loaded.extra["logs"] if loaded else {})
     return checkpoints, step
 
 
 def write_on(path, last, report, save_every=4):
-    """Go on from where the run is, saving now and then, until `last`."""
+    """Resume the run and save every few steps until `last`."""
     with RunDirectory.open(path) as run:
         checkpoints, step = resume(run)
         metrics = run.log("metrics", COLUMNS)
@@ -51,14 +51,14 @@ def write_on(path, last, report, save_every=4):
                 checkpoints.save(
                     step,
                     make_state(step),
-                    make_ring(step, CAPACITY),
+                    make_replay(step, CAPACITY),
                     {"logs": run.log_sizes()},
                 )
                 os.write(report, f"{step}\n".encode())
 
 
 def in_child(action):
-    """Run `action` in a fork; returns its process and the pipe it reports on."""
+    """Run `action` in a fork. Returns the process id and the pipe it reports on."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -79,35 +79,35 @@ def steps_reported(reader):
         return [int(line) for line in file.read().splitlines()]
 
 
-def check(path, promised):
-    """What a reader finds now must be whole, and no older than what was promised."""
+def check(path, reported):
+    """Check that the newest checkpoint is complete and not older than a reported one."""
     with RunDirectory.open(path) as run:
         _, step = resume(run)
-    assert step >= promised, f"step {promised} was promised, {step} was found"
+    assert step >= reported, f"step {reported} was reported as saved, {step} was found"
     return step
 
 
 def kill_at_random_moments(path, kills):
-    """The writer never ends by itself, however quick the disk is."""
+    """Kill a writer, which would never end by itself, at random moments."""
     generator = random.Random(0)
-    promised, died_mid_save = 0, 0
+    reported, died_mid_save = 0, 0
     for _ in range(kills):
         child, reader = in_child(lambda report: write_on(path, math.inf, report))
         time.sleep(generator.uniform(0.0, 0.12))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "the writer failed before it was killed"
-        promised = max([promised, *steps_reported(reader)])
+        reported = max([reported, *steps_reported(reader)])
         files = [
             name for _, _, names in os.walk(path / "checkpoints") for name in names
         ]
         died_mid_save += any(name.startswith(".tmp-") for name in files)
-        promised = check(path, promised)
-    return {"reached": promised, "died_mid_save": died_mid_save}
+        reported = check(path, reported)
+    return {"reached": reported, "died_mid_save": died_mid_save}
 
 
 def die_at_every_call(base, last):
-    """Leave without goodbye before the n-th call that changes the disk, for each n."""
+    """Exit before the n-th call that changes the disk, for every n."""
     finish(base, last - 4)
     count, code = 0, 7
     while code:
@@ -116,12 +116,12 @@ def die_at_every_call(base, last):
         shutil.copytree(base, path)
         left = iter(range(count - 1))
 
-        def dying(report, path=path, left=left):
+        def write_and_exit(report, path=path, left=left):
             for name in ("write", "fsync", "replace", "unlink", "open", "truncate"):
                 setattr(os, name, counted(getattr(os, name), left))
             write_on(path, last, report)
 
-        child, reader = in_child(dying)
+        child, reader = in_child(write_and_exit)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 7)
         check(path, max([last - 4, *steps_reported(reader)]))
@@ -151,18 +151,18 @@ def finish(path, last):
 def main():
     root, kills = Path(sys.argv[1]), int(sys.argv[2])
     runs = []
-    for name in ("killed", "unbroken", "calls"):
+    for name in ("killed", "uninterrupted", "calls"):
         with RunDirectory.create(
             root, "probe", "none", 0, {"kills": kills}, name
         ) as run:
             runs.append(run.path)
-    killed, unbroken, calls = runs
+    killed, uninterrupted, calls = runs
     report = kill_at_random_moments(killed, kills)
     last = report["reached"] + 50
     finish(killed, last)
-    finish(unbroken, last)
+    finish(uninterrupted, last)
     assert (killed / "metrics.csv").read_bytes() == (
-        unbroken / "metrics.csv"
+        uninterrupted / "metrics.csv"
     ).read_bytes()
     report |= die_at_every_call(calls, 12)
     print(json.dumps(report))

@@ -1,4 +1,4 @@
-"""States and rings that are functions of their step, so that any of them can be checked."""
+"""States and replays that are functions of their step, so that tests can check any of them."""
 
 from typing import Any, NamedTuple
 
@@ -6,18 +6,18 @@ import jax
 import numpy as np
 
 
-class Ring(NamedTuple):
+class Replay(NamedTuple):
     storage: Any
     inserted: Any
 
 
-class Learned(NamedTuple):
+class ExampleState(NamedTuple):
     params: dict[str, np.ndarray]
     count: np.ndarray
 
 
 def make_rows(first: int, last: int) -> dict[str, np.ndarray]:
-    """Rows as they were inserted: row i is made of i alone."""
+    """Return rows in the order of insertion; row i depends only on i."""
     numbers = np.arange(first, last)
     columns = np.arange(3)
     return {
@@ -27,8 +27,8 @@ def make_rows(first: int, last: int) -> dict[str, np.ndarray]:
     }
 
 
-def make_ring(inserted: int, capacity: int) -> Ring:
-    """The ring after `inserted` rows, built without any of the code under test."""
+def make_replay(inserted: int, capacity: int) -> Replay:
+    """Return the replay after `inserted` rows, built without the code under test."""
     storage = {
         name: np.zeros((capacity, *rows.shape[1:]), rows.dtype)
         for name, rows in make_rows(0, 1).items()
@@ -36,16 +36,18 @@ def make_ring(inserted: int, capacity: int) -> Ring:
     for name, rows in make_rows(0, inserted).items():
         for number, row in enumerate(rows):
             storage[name][number % capacity] = row
-    return Ring(storage, np.int32(inserted))
+    return Replay(storage, np.int32(inserted))
 
 
-def make_state(step: int) -> Learned:
+def make_state(step: int) -> ExampleState:
+    """Return a state with weights drawn from the seed `step`."""
     generator = np.random.default_rng(step)
     weights = generator.normal(size=(40, 25)).astype(np.float32)
-    return Learned({"w": weights, "b": weights[0]}, np.array(step, np.int32))
+    return ExampleState({"w": weights, "b": weights[0]}, np.array(step, np.int32))
 
 
 def assert_same_bits(actual: Any, expected: Any) -> None:
+    """Assert that two pytrees have the same structure, types, shapes and bits."""
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for one, other in zip(
         jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True

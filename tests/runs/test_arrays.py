@@ -1,3 +1,5 @@
+"""Pytrees of arrays in files and in JSON."""
+
 import errno
 import hashlib
 import json
@@ -13,8 +15,15 @@ import optax
 import pytest
 
 from helpers.run_examples import assert_same_bits
-from orac.runs.arrays import MAGIC, PREFIX, load_arrays, save_arrays
-from orac.runs.atomic_io import Damaged, DiskError
+from orac.runs.arrays import (
+    MAGIC,
+    PREFIX,
+    from_json,
+    load_arrays,
+    save_arrays,
+    to_json,
+)
+from orac.runs.atomic_io import DamagedFileError, DiskError
 
 
 @jax.tree_util.register_dataclass
@@ -62,7 +71,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_what_was_saved_comes_back_bit_for_bit(tmp_path, name):
+def test_saved_arrays_are_restored_bit_for_bit(tmp_path, name):
     tree = TREES[name]
     save_arrays(tmp_path / "a.arrays", tree)
     loaded = load_arrays(tmp_path / "a.arrays", tree)
@@ -71,7 +80,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path, name):
     assert [isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(loaded)] == kinds
 
 
-def test_the_template_may_be_abstract(tmp_path):
+def test_the_template_can_be_abstract(tmp_path):
     tree = {"w": jnp.ones((2, 3)), "key": jax.random.split(jax.random.key(0))}
     save_arrays(tmp_path / "a.arrays", tree)
     assert_same_bits(
@@ -107,7 +116,7 @@ def _with_weights(weights: Any) -> Agent:
     ("saved", "template", "sentence"),
     [
         (_without_bias(make_agent()), make_agent(), r"has no leaf .*'b'\], which was"),
-        (make_agent(), _without_bias(make_agent()), r"a leaf .*'b'\] that nobody"),
+        (make_agent(), _without_bias(make_agent()), r"an unexpected leaf .*'b'\]"),
         (
             _with_weights(jnp.ones((3, 5))),
             make_agent(),
@@ -130,13 +139,15 @@ def _with_weights(weights: Any) -> Agent:
         ),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(tmp_path, saved, template, sentence):
+def test_a_file_that_does_not_fit_the_template_raises_an_error(
+    tmp_path, saved, template, sentence
+):
     save_arrays(tmp_path / "a.arrays", saved)
     with pytest.raises(ValueError, match=sentence) as caught:
         load_arrays(tmp_path / "a.arrays", template)
     assert "a.arrays" in str(caught.value)
     assert "another configuration" in str(caught.value)
-    assert not isinstance(caught.value, Damaged)
+    assert not isinstance(caught.value, DamagedFileError)
 
 
 @pytest.mark.parametrize(
@@ -150,13 +161,13 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path, saved, template, sentence
         (2**70, "has dtype object"),
     ],
 )
-def test_only_numbers_are_saved(tmp_path, leaf, sentence):
+def test_only_numbers_can_be_saved(tmp_path, leaf, sentence):
     with pytest.raises(TypeError, match=sentence):
         save_arrays(tmp_path / "a.arrays", {"x": leaf})
     assert os.listdir(tmp_path) == []
 
 
-def test_doubles_are_not_cut_to_singles(tmp_path):
+def test_doubles_are_not_silently_converted_to_singles(tmp_path):
     save_arrays(tmp_path / "a.arrays", np.array([0.1]))
     with pytest.raises(
         ValueError, match=r"JAX would cut to float32. Set jax_enable_x64"
@@ -167,7 +178,7 @@ def test_doubles_are_not_cut_to_singles(tmp_path):
 SMALL = {"w": np.arange(3, dtype=np.float32)}
 
 
-def test_every_flipped_bit_is_found(tmp_path):
+def test_every_flipped_bit_is_detected(tmp_path):
     path = tmp_path / "a.arrays"
     save_arrays(path, SMALL)
     good = path.read_bytes()
@@ -178,21 +189,21 @@ def test_every_flipped_bit_is_found(tmp_path):
             + good[position + 1 :]
         )
         with pytest.raises(
-            Damaged, match=r"a.arrays is (foreign|cut short or altered)"
+            DamagedFileError, match=r"a.arrays is (foreign|truncated or altered)"
         ):
             load_arrays(path, SMALL)
 
 
-def test_every_truncation_is_found(tmp_path):
+def test_every_truncation_is_detected(tmp_path):
     path = tmp_path / "a.arrays"
     save_arrays(path, SMALL)
     good = path.read_bytes()
     for length in range(len(good)):
         path.write_bytes(good[:length])
-        with pytest.raises(Damaged, match=r"a.arrays is cut short"):
+        with pytest.raises(DamagedFileError, match=r"a.arrays is truncated"):
             load_arrays(path, SMALL)
     path.write_bytes(good + b"\0")
-    with pytest.raises(Damaged, match="checksum"):
+    with pytest.raises(DamagedFileError, match="checksum"):
         load_arrays(path, SMALL)
 
 
@@ -206,8 +217,8 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def sealed(header: Any, data: bytes = b"", version: int = 1) -> bytes:
-    """A file with a right checksum and whatever inside, as an attacker would make it."""
+def with_checksum(header: Any, data: bytes = b"", version: int = 1) -> bytes:
+    """Return a file with a correct checksum around any content, as an attacker would."""
     header = header if isinstance(header, bytes) else json.dumps(header).encode()
     body = PREFIX.pack(MAGIC, version, len(header)) + header + data
     return body + hashlib.sha256(body).digest()
@@ -222,10 +233,10 @@ def test_a_pickle_is_never_run(tmp_path):
         payload,
         (tmp_path / "object.npy").read_bytes(),
         MAGIC + payload,
-        sealed(payload),
-        sealed([as_object], payload[: len(payload) // 8 * 8]),
-        sealed([{**entry, "kind": "object"}], bytes(12)),
-        sealed([{**entry, "dtype": "O"}], bytes(24)),
+        with_checksum(payload),
+        with_checksum([as_object], payload[: len(payload) // 8 * 8]),
+        with_checksum([{**entry, "kind": "object"}], bytes(12)),
+        with_checksum([{**entry, "dtype": "O"}], bytes(24)),
     ]
     for content in crafted:
         (tmp_path / "a.arrays").write_bytes(content)
@@ -233,7 +244,7 @@ def test_a_pickle_is_never_run(tmp_path):
             load_arrays(tmp_path / "a.arrays", SMALL)
     assert not (tmp_path / "exploded").exists()
     pickle.loads(payload)
-    assert (tmp_path / "exploded").exists(), "the bomb was a dud"
+    assert (tmp_path / "exploded").exists(), "the pickle did nothing"
 
 
 ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
@@ -242,40 +253,42 @@ ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "cut short"),
+        (b"", "truncated"),
         (b"PK\x03\x04 some zip", "foreign: it does not start as our files do"),
         (b"step,reward\n1,2\n", "foreign"),
-        (sealed(b"\xff not JSON"), "header cannot be read"),
-        (sealed({"path": 1}), "header cannot be read"),
-        (sealed([{**ENTRY, "shape": 3}], bytes(12)), "header cannot be read"),
-        (sealed(b"[" * 100_000), "header cannot be read"),
-        (sealed([ENTRY, ENTRY], bytes(24)), "names a leaf twice"),
-        (sealed([ENTRY], bytes(11)), "header does not fit its size"),
-        (sealed([{**ENTRY, "shape": [10**12]}]), "has shape"),
-        (sealed([{**ENTRY, "shape": [-3]}]), "has shape"),
+        (with_checksum(b"\xff not JSON"), "header cannot be read"),
+        (with_checksum({"path": 1}), "header cannot be read"),
+        (with_checksum([{**ENTRY, "shape": 3}], bytes(12)), "header cannot be read"),
+        (with_checksum(b"[" * 100_000), "header cannot be read"),
+        (with_checksum([ENTRY, ENTRY], bytes(24)), "names a leaf twice"),
+        (with_checksum([ENTRY], bytes(11)), "header does not fit its size"),
+        (with_checksum([{**ENTRY, "shape": [10**12]}]), "has shape"),
+        (with_checksum([{**ENTRY, "shape": [-3]}]), "has shape"),
         (
-            sealed([ENTRY], bytes(12), version=2),
+            with_checksum([ENTRY], bytes(12), version=2),
             "has format 2; this version of orac reads up to 1. Install the newer orac",
         ),
     ],
 )
-def test_foreign_and_crafted_files_are_refused(tmp_path, content, sentence):
+def test_foreign_and_forged_files_raise_an_error(tmp_path, content, sentence):
     (tmp_path / "a.arrays").write_bytes(content)
     with pytest.raises(ValueError, match=sentence):
         load_arrays(tmp_path / "a.arrays", SMALL)
 
 
-def test_a_well_sealed_file_of_the_right_shape_is_loaded(tmp_path):
-    (tmp_path / "a.arrays").write_bytes(sealed([ENTRY], SMALL["w"].tobytes()))
+def test_a_forged_file_with_the_right_content_is_loaded(tmp_path):
+    (tmp_path / "a.arrays").write_bytes(with_checksum([ENTRY], SMALL["w"].tobytes()))
     assert_same_bits(load_arrays(tmp_path / "a.arrays", SMALL), SMALL)
 
 
-def test_another_good_file_in_its_place_is_refused(tmp_path):
+def test_another_good_file_in_its_place_is_detected(tmp_path):
     digest = save_arrays(tmp_path / "a.arrays", SMALL)
     save_arrays(tmp_path / "a.arrays", {"w": np.ones(3, np.float32)})
-    with pytest.raises(Damaged, match="not the file that the checkpoint wrote"):
+    with pytest.raises(
+        DamagedFileError, match="not the file that the checkpoint wrote"
+    ):
         load_arrays(tmp_path / "a.arrays", SMALL, digest)
-    with pytest.raises(Damaged, match=r"b.arrays is missing"):
+    with pytest.raises(DamagedFileError, match=r"b.arrays is missing"):
         load_arrays(tmp_path / "b.arrays", SMALL)
 
 
@@ -298,7 +311,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, call):
     assert_same_bits(load_arrays(path, SMALL), SMALL)
 
 
-def test_two_leaves_may_not_share_a_path(tmp_path):
+def test_two_leaves_cannot_share_a_path(tmp_path):
     class Twin:
         def __init__(self, a, b):
             self.a, self.b = a, b
@@ -311,3 +324,25 @@ def test_two_leaves_may_not_share_a_path(tmp_path):
     )
     with pytest.raises(ValueError, match="same key path"):
         save_arrays(tmp_path / "a.arrays", Twin(1, 2))
+
+
+def test_arrays_inside_json_are_restored_exactly():
+    value = {
+        "odd": ODD_BITS,
+        "matrix": np.arange(6, dtype=">i2").reshape(2, 3).T,
+        "scalar": np.float64(0.1),
+        "nested": [None, "text", (True, 2**60)],
+    }
+    restored = from_json(json.loads(json.dumps(to_json(value))))
+    assert restored["odd"].tobytes() == ODD_BITS.tobytes()
+    np.testing.assert_array_equal(restored["matrix"], value["matrix"])
+    assert restored["matrix"].dtype == value["matrix"].dtype
+    assert restored["scalar"] == 0.1 and restored["scalar"].shape == ()
+    assert restored["nested"] == [None, "text", [True, 2**60]]
+
+
+def test_json_cannot_hold_an_array_of_objects():
+    with pytest.raises(
+        ValueError, match="an array must hold plain numbers, got object"
+    ):
+        from_json({"__array__": "", "dtype": "O", "shape": [0]})

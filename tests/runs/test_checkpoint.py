@@ -1,3 +1,5 @@
+"""Checkpoints: saving, loading, damage, full disks and retention."""
+
 import errno
 import json
 import os
@@ -9,19 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers.run_examples import Ring, assert_same_bits, make_ring, make_state
-from orac.runs import replay_segments as ring_module
-from orac.runs.atomic_io import Damaged, DiskError
-from orac.runs.checkpoint import Checkpoints
-from orac.runs.manifest import _canonical
+from helpers.run_examples import Replay, assert_same_bits, make_replay, make_state
+from orac.runs import replay_segments
+from orac.runs.atomic_io import DamagedFileError, DiskError
+from orac.runs.checkpoint import Checkpoints, _canonical
 
 CAPACITY = 40
-TEMPLATE, EMPTY = make_state(0), make_ring(0, CAPACITY)
+TEMPLATE, EMPTY = make_state(0), make_replay(0, CAPACITY)
 
 
 def save(checkpoints, step):
     extra = {"csv": {"metrics": step * 10}, "note": "é, 1e-05"}
-    return checkpoints.save(step, make_state(step), make_ring(step, CAPACITY), extra)
+    return checkpoints.save(step, make_state(step), make_replay(step, CAPACITY), extra)
 
 
 def load(directory):
@@ -31,27 +32,27 @@ def load(directory):
 def assert_is_step(loaded, step):
     assert loaded.step == step
     assert_same_bits(loaded.state, make_state(step))
-    assert_same_bits(loaded.replay, make_ring(step, CAPACITY))
+    assert_same_bits(loaded.replay, make_replay(step, CAPACITY))
     assert loaded.extra == {"csv": {"metrics": step * 10}, "note": "é, 1e-05"}
     assert loaded.exact
 
 
 @pytest.fixture
 def directory(tmp_path):
-    """Three saves, of which the last two are kept."""
+    """Save three checkpoints, of which the last two are kept."""
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for step in (10, 25, 60):
         save(checkpoints, step)
     return tmp_path / "checkpoints"
 
 
-def test_the_newest_checkpoint_comes_back(directory):
+def test_the_newest_checkpoint_is_loaded(directory):
     loaded = load(directory)
     assert_is_step(loaded, 60)
     assert loaded.warnings == ()
 
 
-def test_no_checkpoint_is_none(tmp_path):
+def test_loading_without_a_checkpoint_returns_none(tmp_path):
     assert load(tmp_path / "never made") is None
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.load_latest(TEMPLATE) is None
@@ -59,7 +60,7 @@ def test_no_checkpoint_is_none(tmp_path):
     assert_is_step(load(tmp_path), 5)
 
 
-def test_a_run_goes_on_after_loading(directory):
+def test_a_resumed_run_can_save(directory):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
     save(checkpoints, 71)
@@ -67,8 +68,8 @@ def test_a_run_goes_on_after_loading(directory):
     assert_is_step(load(directory), 71)
 
 
-def test_the_last_two_are_kept_and_their_segments(tmp_path, monkeypatch):
-    monkeypatch.setattr(ring_module, "MERGE_BYTES", 0)
+def test_the_last_two_checkpoints_and_their_segments_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(replay_segments, "MERGE_BYTES", 0)
     checkpoints = Checkpoints(tmp_path)
     for step in range(0, 200, 10):
         save(checkpoints, step)
@@ -81,7 +82,7 @@ def test_the_last_two_are_kept_and_their_segments(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-def test_as_many_are_kept_as_were_asked_for(tmp_path, keep):
+def test_keep_sets_the_number_of_checkpoints(tmp_path, keep):
     checkpoints = Checkpoints(tmp_path, keep=keep)
     for step in range(6):
         save(checkpoints, step)
@@ -91,7 +92,7 @@ def test_as_many_are_kept_as_were_asked_for(tmp_path, keep):
 def test_the_same_step_can_be_saved_again(directory):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
-    checkpoints.save(60, make_state(61), make_ring(60, CAPACITY), {"second": True})
+    checkpoints.save(60, make_state(61), make_replay(60, CAPACITY), {"second": True})
     loaded = load(directory)
     assert loaded.extra == {"second": True}
     assert_same_bits(loaded.state, make_state(61))
@@ -99,20 +100,20 @@ def test_the_same_step_can_be_saved_again(directory):
     assert len(list(directory.glob("*.arrays"))) == 2
 
 
-def test_a_state_may_have_no_replay(tmp_path):
+def test_a_checkpoint_can_have_no_replay(tmp_path):
     Checkpoints(tmp_path).save(3, make_state(3))
     loaded = Checkpoints(tmp_path).load_latest(TEMPLATE)
     assert (loaded.replay, loaded.exact, loaded.extra) == (None, True, {})
 
 
-def test_a_replay_that_was_left_out_is_empty_and_said_to_be(tmp_path):
+def test_a_replay_that_was_not_saved_is_loaded_empty_with_a_warning(tmp_path):
     checkpoints = Checkpoints(tmp_path, include_replay=False)
     save(checkpoints, 30)
     assert os.listdir(tmp_path / "replay") == []
     loaded = load(tmp_path)
     assert not loaded.exact
     assert "saved without its replay" in loaded.warnings[0]
-    assert "not exactly as it would have" in loaded.warnings[0]
+    assert "will not end exactly as it would have" in loaded.warnings[0]
     assert_same_bits(loaded.replay, EMPTY)
 
 
@@ -123,7 +124,7 @@ def test_a_policy_can_be_loaded_without_the_replay(directory):
 
 
 def files_of(directory, step):
-    """The manifest, state and last segment of a checkpoint, by kind."""
+    """Return the manifest, state and last segment of a checkpoint, by kind."""
     segment = max(directory.glob(f"replay/segment-*-{step:012d}.arrays"))
     state = next(directory.glob(f"step-{step:012d}-*.arrays"))
     manifest = directory / f"step-{step:012d}.json"
@@ -132,7 +133,7 @@ def files_of(directory, step):
 
 @pytest.mark.parametrize("kind", ["manifest", "state", "segment"])
 @pytest.mark.parametrize("damage", ["bit flips", "truncations"])
-def test_damage_anywhere_is_found_and_the_previous_checkpoint_taken(
+def test_damage_anywhere_is_detected_and_the_previous_checkpoint_loaded(
     directory, kind, damage
 ):
     path = files_of(directory, 60)[kind]
@@ -147,16 +148,16 @@ def test_damage_anywhere_is_found_and_the_previous_checkpoint_taken(
         path.write_bytes(bad)
         loaded = load(directory)
         assert_is_step(loaded, 25)
-        refusal, advice = loaded.warnings
-        assert refusal.startswith("The checkpoint of step 60 was refused: ")
-        assert path.name in refusal
-        assert advice == "Going on from the checkpoint of step 25."
+        damage_warning, resume_warning = loaded.warnings
+        assert damage_warning.startswith("The checkpoint of step 60 is damaged: ")
+        assert path.name in damage_warning
+        assert resume_warning == "Resuming from the checkpoint of step 25."
     path.write_bytes(good)
     assert_is_step(load(directory), 60)
 
 
 @pytest.mark.parametrize("kind", ["state", "segment"])
-def test_a_missing_file_is_found(directory, kind):
+def test_a_missing_file_is_detected(directory, kind):
     path = files_of(directory, 60)[kind]
     path.unlink()
     loaded = load(directory)
@@ -165,14 +166,14 @@ def test_a_missing_file_is_found(directory, kind):
 
 
 @pytest.mark.parametrize("kind", ["manifest", "state", "segment"])
-def test_foreign_files_are_refused(directory, kind):
+def test_foreign_files_are_detected(directory, kind):
     files_of(directory, 60)[kind].write_text('{"from": "elsewhere"}')
     loaded = load(directory)
     assert_is_step(loaded, 25)
-    assert "refused" in loaded.warnings[0]
+    assert "is damaged" in loaded.warnings[0]
 
 
-def test_the_files_of_another_checkpoint_are_refused(directory):
+def test_files_of_another_checkpoint_are_detected(directory):
     old, new = files_of(directory, 25), files_of(directory, 60)
     new["state"].write_bytes(old["state"].read_bytes())
     loaded = load(directory)
@@ -182,16 +183,18 @@ def test_the_files_of_another_checkpoint_are_refused(directory):
     assert "is the manifest of step 25" in load(directory).warnings[0]
 
 
-def test_when_nothing_is_whole_every_reason_is_told(directory):
+def test_when_all_are_damaged_the_error_gives_every_reason(directory):
     for step in (25, 60):
         files_of(directory, step)["state"].write_bytes(b"")
-    with pytest.raises(Damaged, match=r"No checkpoint in .* is whole") as caught:
+    with pytest.raises(
+        DamagedFileError, match=r"Every checkpoint in .* is damaged"
+    ) as caught:
         load(directory)
-    assert "step 60 was refused" in str(caught.value)
-    assert "step 25 was refused" in str(caught.value)
+    assert "step 60 is damaged" in str(caught.value)
+    assert "step 25 is damaged" in str(caught.value)
 
 
-def test_a_run_that_fell_back_replaces_the_damaged_checkpoint(directory):
+def test_a_resumed_run_replaces_the_damaged_checkpoint(directory):
     files_of(directory, 60)["state"].write_bytes(b"")
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
@@ -204,11 +207,11 @@ def test_a_run_that_fell_back_replaces_the_damaged_checkpoint(directory):
 
 
 def rewrite(path, **changes):
-    """A manifest with other content and a right checksum."""
+    """Change a manifest and give it a correct checksum."""
     path.write_text(_canonical({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_newer_format_is_an_error_with_the_way_out(directory):
+def test_a_newer_format_raises_an_error_that_says_what_to_install(directory):
     rewrite(files_of(directory, 60)["manifest"], format=2)
     with pytest.raises(ValueError, match=r"has format 2; .* Install the newer orac"):
         load(directory)
@@ -228,14 +231,14 @@ def test_a_newer_format_is_an_error_with_the_way_out(directory):
         {"step": 10**30},
     ],
 )
-def test_a_crafted_manifest_is_refused(directory, changes):
+def test_a_forged_manifest_is_detected(directory, changes):
     rewrite(files_of(directory, 60)["manifest"], **changes)
     loaded = load(directory)
     assert_is_step(loaded, 25)
-    assert "step 60 was refused" in loaded.warnings[0]
+    assert "step 60 is damaged" in loaded.warnings[0]
 
 
-def test_an_untouched_manifest_survives_rewriting(directory):
+def test_an_unchanged_manifest_survives_rewriting(directory):
     rewrite(files_of(directory, 60)["manifest"])
     assert_is_step(load(directory), 60)
 
@@ -249,7 +252,7 @@ def test_an_untouched_manifest_survives_rewriting(directory):
             "leaf .count has kind array, expected int",
         ),
         (make_state(0).params, EMPTY, r"has no leaf \['b'\]"),
-        (TEMPLATE, make_ring(0, 41), "saved replay holds 40 rows, this run's 41"),
+        (TEMPLATE, make_replay(0, 41), "saved replay holds 40 rows, this run's 41"),
         (
             TEMPLATE,
             EMPTY._replace(storage={**EMPTY.storage, "reward": np.zeros(CAPACITY)}),
@@ -257,15 +260,15 @@ def test_an_untouched_manifest_survives_rewriting(directory):
         ),
     ],
 )
-def test_another_configuration_is_an_error_and_no_older_checkpoint_is_taken(
+def test_another_configuration_raises_an_error_instead_of_loading_an_older_checkpoint(
     directory, template, replay_template, sentence
 ):
     with pytest.raises(ValueError, match=sentence) as caught:
         Checkpoints(directory).load_latest(template, replay_template)
-    assert not isinstance(caught.value, Damaged)
+    assert not isinstance(caught.value, DamagedFileError)
 
 
-def test_left_over_files_are_ignored_then_cleaned(directory):
+def test_left_over_files_are_ignored_then_deleted(directory):
     leftovers = [
         directory / ".tmp-state.arrays",
         directory / "step-000000000070-0123456789abcdef.arrays",
@@ -274,14 +277,14 @@ def test_left_over_files_are_ignored_then_cleaned(directory):
     ]
     for path in leftovers:
         path.write_bytes(b"half a")
-    mine = directory / "notes.txt"
-    mine.write_text("a file that we did not write")
+    notes = directory / "notes.txt"
+    notes.write_text("a file of the user")
     checkpoints = Checkpoints(directory)
     assert_is_step(checkpoints.load_latest(TEMPLATE, EMPTY), 60)
     assert all(path.exists() for path in leftovers), "loading must not delete"
     save(checkpoints, 71)
     assert not any(path.exists() for path in leftovers)
-    assert mine.exists()
+    assert notes.exists()
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
@@ -304,7 +307,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
         with pytest.raises(DiskError, match=r"the disk is full. What was saved before"):
             save(checkpoints, 70)
     after = sorted(os.listdir(directory) + os.listdir(directory / "replay"))
-    # The very last call syncs a checkpoint that is complete already.
+    # The last call only syncs a checkpoint that is already complete.
     if after != before:
         assert checkpoints.steps() == [25, 60, 70]
     assert_is_step(load(directory), checkpoints.steps()[-1])
@@ -312,7 +315,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
     assert_is_step(load(directory), 70)
 
 
-def test_an_interrupt_while_saving_leaves_nothing_half_done(directory, monkeypatch):
+def test_an_interrupt_while_saving_leaves_no_unfinished_files(directory, monkeypatch):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
 
@@ -327,7 +330,7 @@ def test_an_interrupt_while_saving_leaves_nothing_half_done(directory, monkeypat
     assert_is_step(load(directory), 60)
 
 
-def test_a_directory_with_a_run_is_not_overwritten(directory):
+def test_a_new_run_does_not_overwrite_checkpoints(directory):
     with pytest.raises(
         ValueError, match="already holds a run's checkpoints, the newest"
     ):
@@ -335,7 +338,7 @@ def test_a_directory_with_a_run_is_not_overwritten(directory):
     assert_is_step(load(directory), 60)
 
 
-def test_checkpoints_go_forward(directory):
+def test_steps_must_increase(directory):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
     with pytest.raises(
@@ -344,37 +347,39 @@ def test_checkpoints_go_forward(directory):
         save(checkpoints, 59)
 
 
-def test_extra_is_json(tmp_path):
-    with pytest.raises(TypeError, match="extra must be what JSON can hold"):
+def test_extra_must_fit_into_json(tmp_path):
+    with pytest.raises(TypeError, match="extra must fit into JSON"):
         Checkpoints(tmp_path).save(1, make_state(1), extra={"x": np.ones(2)})
     assert Checkpoints(tmp_path).steps() == []
     assert not list(tmp_path.glob("*.arrays"))
 
 
-def test_extra_comes_back_as_json_gives_it(tmp_path):
+def test_extra_is_restored_as_json_restores_it(tmp_path):
     extra = {"a": {3: (1, 2.5), 11: None}, "n": float("inf")}
     Checkpoints(tmp_path).save(1, make_state(1), extra=extra)
     loaded = Checkpoints(tmp_path).load_latest(TEMPLATE)
     assert loaded.extra == {"a": {"3": [1, 2.5], "11": None}, "n": float("inf")}
 
 
-def test_keep_must_keep_something(tmp_path):
-    with pytest.raises(ValueError, match="keep must be at least 1, got 0"):
+def test_keep_must_be_at_least_one(tmp_path):
+    with pytest.raises(
+        ValueError, match="keep must be a whole number of at least 1, got 0"
+    ):
         Checkpoints(tmp_path, keep=0)
 
 
 @pytest.mark.slow
-def test_a_late_checkpoint_costs_as_little_as_an_early_one(tmp_path):
-    """5 MB of state and 10,000 rows of 130 floats, in a replay of a million rows."""
+def test_a_late_checkpoint_is_as_cheap_as_an_early_one(tmp_path):
+    """Save 5 MB of state and 10,000 new rows of 130 floats in a replay of a million rows."""
     state = {"w": jnp.ones((1_250_000,)), "key": jax.random.key(0)}
     storage = {"row": jnp.ones((1_000_000, 130))}
     checkpoints = Checkpoints(tmp_path)
     seconds = []
     for step in range(10_000, 1_300_000, 10_000):
         begin = time.perf_counter()
-        checkpoints.save(step, state, Ring(storage, np.int32(step)))
+        checkpoints.save(step, state, Replay(storage, np.int32(step)))
         seconds.append(time.perf_counter() - begin)
     early, late = statistics.median(seconds[1:20]), statistics.median(seconds[-20:])
     assert late < 2 * early + 0.02
-    # Under 50 ms on an idle disk; the slack is for busy machines.
+    # It takes less than 50 ms on an idle disk; the rest is for busy machines.
     assert late < 0.3

@@ -1,24 +1,31 @@
+"""Run directories: layout, lock, config, logs and saved evaluations."""
+
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
 from helpers.run_examples import make_state
-from orac.runs import machine
+from orac.config.presets import preset
+from orac.runs import directory, machine
 from orac.runs.atomic_io import DiskError
 from orac.runs.directory import (
     LOGS,
     RunDirectory,
+    evaluation_path,
     read_config,
     read_meta,
     run_path,
     safe_name,
+    save_evaluation,
 )
 
 CONFIG = {"algo": "orac", "tail": 0.05, "hidden": [64, 64], "limit": None}
@@ -29,7 +36,7 @@ def create(root, **changes):
     return RunDirectory.create(root, **options)
 
 
-def test_a_run_is_laid_out_by_env_algo_name_and_seed(tmp_path):
+def test_the_path_has_env_algo_name_and_seed(tmp_path):
     with create(tmp_path, env_id="ALE/Pong-v5", name="first-try", seed=7) as run:
         assert run.path == tmp_path / "ALE-Pong-v5" / "orac" / "first-try" / "seed-007"
         assert sorted(os.listdir(run.path)) == ["config.yaml", "lock", "meta.json"]
@@ -37,7 +44,7 @@ def test_a_run_is_laid_out_by_env_algo_name_and_seed(tmp_path):
         assert run.checkpoints().directory == run.path / "checkpoints"
 
 
-def test_a_run_says_what_it_ran_on(tmp_path):
+def test_meta_describes_the_machine(tmp_path):
     with create(tmp_path) as run:
         meta = read_meta(run.path)
     assert meta["versions"]["jax"] == jax.__version__
@@ -48,7 +55,7 @@ def test_a_run_says_what_it_ran_on(tmp_path):
     assert meta["platform"]
 
 
-def test_a_commit_is_that_of_the_repository_a_folder_is_in(tmp_path, monkeypatch):
+def test_the_commit_is_that_of_the_folders_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert machine._commit(tmp_path) is None
@@ -69,7 +76,7 @@ def test_a_commit_is_that_of_the_repository_a_folder_is_in(tmp_path, monkeypatch
     assert machine._commit(tmp_path) is None
 
 
-def test_other_code_that_goes_on_with_a_run_is_noted(tmp_path, monkeypatch):
+def test_a_resume_with_another_commit_is_recorded(tmp_path, monkeypatch):
     commits = iter(["one", "one", "two", "two", "one"])
     monkeypatch.setattr(machine, "_commit", lambda _: next(commits))
     with create(tmp_path) as run:
@@ -81,7 +88,7 @@ def test_other_code_that_goes_on_with_a_run_is_noted(tmp_path, monkeypatch):
     assert read_meta(run.path)["commit"] == "one"
 
 
-def test_a_resume_elsewhere_is_told(tmp_path, monkeypatch):
+def test_a_resume_on_another_machine_gives_warnings(tmp_path, monkeypatch):
     with create(tmp_path) as run:
         assert run.machine_differences() == []
         threads = len(os.sched_getaffinity(0))
@@ -110,7 +117,7 @@ def test_ids_become_one_path_component(text, safe):
 
 
 @pytest.mark.parametrize("text", ["", "..", "/", "💥"])
-def test_an_id_without_letters_is_no_directory(text):
+def test_an_id_without_letters_raises_an_error(text):
     with pytest.raises(ValueError, match="needs letters or digits"):
         safe_name(text)
 
@@ -119,19 +126,21 @@ def test_an_id_without_letters_is_no_directory(text):
     ("name", "better"),
     [("first try", "first-try"), ("a/b", "a-b"), ("../up", "up"), ("-x", "x")],
 )
-def test_two_names_never_mean_one_directory(tmp_path, name, better):
+def test_a_name_that_would_be_changed_raises_an_error(tmp_path, name, better):
     with create(tmp_path, name=better):
         pass
     with pytest.raises(ValueError, match=f"got {name!r}. Try {better!r}"):
         create(tmp_path, name=name)
 
 
-def test_seeds_are_not_negative(tmp_path):
-    with pytest.raises(ValueError, match="seed must not be negative, got -1"):
+def test_a_negative_seed_raises_an_error(tmp_path):
+    with pytest.raises(
+        ValueError, match="seed must be a whole number of at least 0, got -1"
+    ):
         run_path(tmp_path, "maze", "orac", -1, "x")
 
 
-def test_a_second_run_in_one_place_is_refused_and_the_first_is_untouched(tmp_path):
+def test_a_second_run_in_the_same_directory_raises_an_error(tmp_path):
     with create(tmp_path) as run:
         path = run.path
     with pytest.raises(FileExistsError, match=r"already holds a run. .*orac resume"):
@@ -141,7 +150,7 @@ def test_a_second_run_in_one_place_is_refused_and_the_first_is_untouched(tmp_pat
         assert again.config() == CONFIG
 
 
-def test_a_start_that_was_killed_early_can_be_repeated(tmp_path):
+def test_a_run_that_was_killed_while_starting_can_be_started_again(tmp_path):
     path = run_path(tmp_path, "maze", "orac", 0, "default")
     path.mkdir(parents=True)
     (path / "lock").write_text("process 1")
@@ -150,7 +159,7 @@ def test_a_start_that_was_killed_early_can_be_repeated(tmp_path):
         assert run.config() == CONFIG
 
 
-def test_one_process_at_a_time(tmp_path):
+def test_only_one_writer_can_open_a_run(tmp_path):
     with create(tmp_path) as run:
         for enter in (lambda: RunDirectory.open(run.path), lambda: create(tmp_path)):
             with pytest.raises(
@@ -163,6 +172,9 @@ def test_one_process_at_a_time(tmp_path):
 
 HOLDER = """
 import os, sys, time
+if "--slow" in sys.argv:
+    # Runs in the child before the hook that drops the lock there.
+    os.register_at_fork(after_in_child=lambda: time.sleep(1))
 from orac.runs.directory import RunDirectory
 run = RunDirectory.open(sys.argv[1])
 if "--fork" in sys.argv and os.fork() == 0:
@@ -173,9 +185,9 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--fork"]])
-def test_a_killed_process_gives_its_run_back(tmp_path, options):
-    """Also when a worker that it forked lives on."""
+@pytest.mark.parametrize("options", [[], ["--fork"], ["--fork", "--slow"]])
+def test_a_killed_process_releases_its_run(tmp_path, options):
+    """A worker that it forked may live on, and may be slow to drop the lock."""
     with create(tmp_path) as run:
         path = run.path
     holder = subprocess.Popen(
@@ -196,9 +208,26 @@ def test_a_killed_process_gives_its_run_back(tmp_path, options):
         holder.stdout.close()
 
 
-def test_a_path_under_a_file_is_a_readable_error(tmp_path):
+def test_a_lock_that_a_fork_keeps_is_not_waited_for_forever(tmp_path, monkeypatch):
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(directory, "_is_running", lambda owner: False)
+    with create(tmp_path) as run, pytest.raises(RuntimeError, match="in use by"):
+        RunDirectory.open(run.path)
+
+
+def test_a_lock_on_another_host_counts_as_running():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host = socket.gethostname()
+    assert not directory._is_running(f"process {ended.pid} on {host}")
+    assert directory._is_running(f"process {ended.pid} on not-{host}")
+    assert directory._is_running(f"process {os.getpid()} on {host}")
+    assert directory._is_running("")
+
+
+def test_a_path_under_a_file_raises_a_readable_error(tmp_path):
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(DiskError, match="a file stands where a directory is needed"):
+    with pytest.raises(DiskError, match="a file is where a directory is needed"):
         create(tmp_path / "runs")
     assert (tmp_path / "runs").read_text() == "a file"
 
@@ -214,14 +243,12 @@ def test_a_path_under_a_file_is_a_readable_error(tmp_path):
     ],
 )
 @pytest.mark.parametrize("call", ["open", "write", "fsync"])
-def test_what_a_disk_refuses_is_said_in_a_sentence(
-    tmp_path, monkeypatch, call, number, sentence
-):
-    def refuse(*_):
+def test_disk_errors_are_sentences(tmp_path, monkeypatch, call, number, sentence):
+    def fail(*_):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
+        patch.setattr(os, call, fail)
         with pytest.raises(DiskError) as caught:
             create(tmp_path)
     assert sentence in str(caught.value)
@@ -231,7 +258,7 @@ def test_what_a_disk_refuses_is_said_in_a_sentence(
         assert run.config() == CONFIG
 
 
-def test_a_directory_that_is_no_run_is_said_to_be_none(tmp_path):
+def test_opening_a_directory_without_a_run_raises_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is no run: it has no config\.yaml"):
         RunDirectory.open(tmp_path)
     assert os.listdir(tmp_path) == []
@@ -246,7 +273,7 @@ def test_a_directory_that_is_no_run_is_said_to_be_none(tmp_path):
         ("\x00", "cannot be read"),
     ],
 )
-def test_a_broken_config_is_refused(tmp_path, monkeypatch, content, sentence):
+def test_a_broken_config_raises_an_error(tmp_path, monkeypatch, content, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ValueError, match=sentence):
@@ -254,14 +281,14 @@ def test_a_broken_config_is_refused(tmp_path, monkeypatch, content, sentence):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_config_that_yaml_cannot_hold_leaves_the_place_free(tmp_path):
+def test_a_config_that_yaml_cannot_hold_leaves_the_directory_free(tmp_path):
     with pytest.raises(Exception, match="cannot represent"):
         create(tmp_path, config={"f": object()})
     with create(tmp_path) as run:
         assert run.config() == CONFIG
 
 
-def test_logs_are_cut_back_to_the_checkpoint(tmp_path):
+def test_logs_are_truncated_to_the_checkpoint(tmp_path):
     with create(tmp_path) as run:
         metrics = run.log("metrics", ["step"])
         metrics.append({"step": 1})
@@ -274,49 +301,51 @@ def test_logs_are_cut_back_to_the_checkpoint(tmp_path):
     assert (path / "metrics.csv").read_text() == "step\n1\n2\n"
     with RunDirectory.open(path) as run:
         loaded = run.checkpoints().load_latest(make_state(0))
-        run.cut_logs(loaded.extra["logs"])
+        run.truncate_logs(loaded.extra["logs"])
         assert (path / "metrics.csv").read_text() == "step\n1\n"
         assert (path / "episodes.csv").read_text() == ""
         metrics = run.log("metrics", ["step"])
         metrics.append({"step": 2})
         assert run.log_sizes()["metrics"] == 9
-        run.cut_logs({"metrics": 7})
+        run.truncate_logs({"metrics": 7})
         metrics.append({"step": 3})
     assert (path / "metrics.csv").read_text() == "step\n1\n3\n"
 
 
-def test_a_log_that_is_not_open_is_measured_too(tmp_path):
+def test_log_sizes_include_closed_logs(tmp_path):
     with create(tmp_path) as run:
         run.log("episodes", ["return"]).append({"return": 1})
     with RunDirectory.open(run.path) as run:
         assert run.log_sizes()["episodes"] == len("return\n1\n")
 
 
-def test_a_run_without_a_checkpoint_starts_its_logs_again(tmp_path):
+def test_a_run_without_a_checkpoint_restarts_its_logs(tmp_path):
     with create(tmp_path) as run:
         run.log("metrics", ["step"]).append({"step": 1})
     with RunDirectory.open(run.path) as run:
-        run.cut_logs({})
+        run.truncate_logs({})
         run.log("metrics", ["step"]).append({"step": 9})
     assert (run.path / "metrics.csv").read_text() == "step\n9\n"
 
 
-def test_lost_rows_are_noticed(tmp_path):
+def test_missing_rows_raise_an_error(tmp_path):
     with create(tmp_path) as run, pytest.raises(ValueError, match="rows are missing"):
-        run.cut_logs({"metrics": 100})
+        run.truncate_logs({"metrics": 100})
 
 
 def test_only_the_four_logs_exist_and_each_once(tmp_path):
     with create(tmp_path) as run:
         for name in LOGS:
             run.log(name, ["step"])
-        with pytest.raises(ValueError, match="open already"):
+        with pytest.raises(ValueError, match="already open"):
             run.log("metrics", ["step"])
-        with pytest.raises(ValueError, match="A run has the logs metrics, timings"):
+        with pytest.raises(
+            ValueError, match="the log of a run must be one of metrics, timings"
+        ):
             run.log("metric", ["step"])
 
 
-def test_closing_twice_is_fine(tmp_path):
+def test_closing_twice_has_no_effect(tmp_path):
     run = create(tmp_path)
     run.log("metrics", ["step"])
     run.close()
@@ -327,9 +356,28 @@ def test_closing_twice_is_fine(tmp_path):
             RunDirectory.open(run.path)
 
 
-def test_meta_is_plain_json(tmp_path):
+def test_meta_is_json_and_quick_to_compare(tmp_path):
     with create(tmp_path) as run:
         assert json.loads((run.path / "meta.json").read_text()) == read_meta(run.path)
         began = time.perf_counter()
         run.machine_differences()
         assert time.perf_counter() - began < 5
+
+
+def evaluation_config(seed=0):
+    return replace(preset("orac", "orac/GuardedMaze-v0"), seed=seed)
+
+
+def test_an_evaluation_is_saved_as_a_run(tmp_path):
+    rows = [{"episode": i, "reward": i / 3, "cost": 4.0} for i in range(2)]
+    evaluated = {"run": "runs/a", "env_steps": 70}
+    path = save_evaluation(tmp_path, evaluation_config(), rows, evaluated, "again")
+    assert path == tmp_path / "orac-GuardedMaze-v0" / "orac" / "again" / "seed-000"
+    assert read_config(path)["env"]["id"] == "orac/GuardedMaze-v0"
+    assert read_meta(path)["evaluated"] == evaluated
+    assert (path / "evaluations.csv").read_text() == (
+        "env_steps,episode,reward,cost\n70,0,0.0,4.0\n70,1,0.3333333333333333,4.0\n"
+    )
+    with pytest.raises(FileExistsError, match="already holds a run or an evaluation"):
+        evaluation_path(tmp_path, evaluation_config(), "again")
+    assert not evaluation_path(tmp_path, evaluation_config(1), "again").exists()

@@ -1,3 +1,5 @@
+"""The progress display in a terminal and without one."""
+
 import io
 import signal
 
@@ -23,7 +25,7 @@ def make(total=1000, terminal=False, **options):
     return Progress(total, console=console, clock=clock, **options), clock, stream
 
 
-def test_plain_lines_say_everything():
+def test_a_plain_line_has_step_speed_time_left_and_metrics():
     progress, clock, stream = make()
     with progress:
         clock.now += 10
@@ -34,7 +36,7 @@ def test_plain_lines_say_everything():
     )
 
 
-def test_what_was_not_measured_yet_is_a_dash():
+def test_a_metric_without_a_value_is_a_dash():
     progress, clock, stream = make()
     with progress:
         clock.now += 10
@@ -45,7 +47,7 @@ def test_what_was_not_measured_yet_is_a_dash():
     )
 
 
-def test_plain_lines_come_every_few_seconds_and_at_the_end():
+def test_plain_lines_are_printed_every_few_seconds_and_at_the_end():
     progress, clock, stream = make(line_seconds=5.0)
     for step in range(1, 101):
         clock.now += 0.4
@@ -66,7 +68,7 @@ def test_a_long_line_is_neither_wrapped_nor_coloured():
     assert line.endswith("a rather [long] :name: 19 19")
 
 
-def test_quiet_says_nothing():
+def test_quiet_prints_nothing():
     for terminal in (True, False):
         progress, clock, stream = make(quiet=True, terminal=terminal)
         clock.now += 10
@@ -75,13 +77,13 @@ def test_quiet_says_nothing():
         assert stream.getvalue() == ""
 
 
-def test_nothing_is_said_of_a_run_that_did_nothing():
+def test_nothing_is_printed_for_a_run_without_updates():
     progress, _, stream = make()
     progress.close()
     assert stream.getvalue() == ""
 
 
-def test_the_bar_shows_everything_and_gives_the_cursor_back():
+def test_the_bar_shows_everything_and_restores_the_cursor():
     progress, clock, stream = make(terminal=True)
     with progress:
         clock.now += 10
@@ -95,7 +97,7 @@ def test_the_bar_shows_everything_and_gives_the_cursor_back():
     assert shown.rstrip("\n").endswith("\x1b[?25h"), "and shown again at the end"
 
 
-def test_the_bar_is_drawn_a_few_times_a_second_at_most():
+def test_the_bar_is_drawn_at_most_a_few_times_per_second():
     progress, clock, stream = make(terminal=True)
     with progress:
         for step in range(1000):
@@ -104,7 +106,7 @@ def test_the_bar_is_drawn_a_few_times_a_second_at_most():
     assert stream.getvalue().count("steps/s") <= 8
 
 
-def test_speed_forgets_the_compilation():
+def test_the_speed_excludes_the_compilation():
     progress, clock, _ = make(total=100_000)
     clock.now += 60
     progress.update(100)
@@ -115,7 +117,7 @@ def test_speed_forgets_the_compilation():
     assert progress.seconds_left() == pytest.approx((100_000 - 3100) / 100)
 
 
-def test_a_resumed_run_counts_its_own_steps():
+def test_the_speed_of_a_resumed_run_counts_only_new_steps():
     progress, clock, _ = make(start_step=600)
     clock.now += 10
     progress.update(700)
@@ -124,9 +126,9 @@ def test_a_resumed_run_counts_its_own_steps():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_an_interrupt_gets_through(terminal):
+def test_an_interrupt_is_not_swallowed(terminal):
     progress, clock, stream = make(terminal=terminal)
-    # A process that was started in the background ignores the signal from its birth.
+    # A process that was started in the background ignores this signal by default.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), progress:

@@ -1,17 +1,19 @@
+"""Replays saved as append-only segments."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers.run_examples import Ring, assert_same_bits, make_ring, make_rows
+from helpers.run_examples import Replay, assert_same_bits, make_replay, make_rows
 from orac.core import replay
-from orac.runs import replay_segments as ring_module
-from orac.runs.atomic_io import Damaged
+from orac.runs import replay_segments
+from orac.runs.atomic_io import DamagedFileError
 from orac.runs.replay_segments import (
-    SavedRing,
+    SavedReplay,
     Segment,
-    empty_ring,
-    load_ring,
+    empty_replay,
+    load_replay,
     read_rows,
     save_segments,
 )
@@ -19,50 +21,52 @@ from orac.runs.replay_segments import (
 ROW_BYTES = 4 * 3 + 4 + 1
 
 
-def reload(directory, segments, ring):
-    capacity = len(ring.storage["reward"])
-    saved = SavedRing(capacity, int(ring.inserted), segments)
-    return load_ring(directory, make_ring(0, capacity), saved)
+def reload(directory, segments, original):
+    capacity = len(original.storage["reward"])
+    saved = SavedReplay(capacity, int(original.inserted), segments)
+    return load_replay(directory, make_replay(0, capacity), saved)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_ring_saved_at_odd_moments_comes_back_exactly(tmp_path, monkeypatch, seed):
+def test_a_replay_saved_at_random_steps_is_restored_exactly(
+    tmp_path, monkeypatch, seed
+):
     generator = np.random.default_rng(seed)
     capacity = int(generator.integers(1, 60))
-    # Small limits, so that merging and splitting both happen in a small ring.
-    monkeypatch.setattr(ring_module, "MERGE_BYTES", ROW_BYTES * 20)
-    monkeypatch.setattr(ring_module, "SEGMENT_BYTES", ROW_BYTES * 25)
+    # Small limits, so that merging and splitting both happen in a small replay.
+    monkeypatch.setattr(replay_segments, "MERGE_BYTES", ROW_BYTES * 20)
+    monkeypatch.setattr(replay_segments, "SEGMENT_BYTES", ROW_BYTES * 25)
     inserted, segments = 0, []
     for _ in range(12):
         inserted += int(generator.choice([0, 1, 2, 5, 17, 40, 150]))
-        ring = make_ring(inserted, capacity)
-        segments = save_segments(tmp_path, ring, segments)
-        assert_same_bits(reload(tmp_path, segments, ring), ring)
+        example = make_replay(inserted, capacity)
+        segments = save_segments(tmp_path, example, segments)
+        assert_same_bits(reload(tmp_path, segments, example), example)
 
 
 def test_rows_that_were_never_inserted_are_zeros(tmp_path):
-    ring = make_ring(3, 10)
-    loaded = reload(tmp_path, save_segments(tmp_path, ring, []), ring)
+    example = make_replay(3, 10)
+    loaded = reload(tmp_path, save_segments(tmp_path, example, []), example)
     assert not loaded.storage["reward"][3:].any()
     assert loaded.storage["reward"][2] == np.float32(0.2)
-    assert_same_bits(empty_ring(ring), make_ring(0, 10))
+    assert_same_bits(empty_replay(example), make_replay(0, 10))
 
 
 def test_only_new_rows_are_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(ring_module, "MERGE_BYTES", 0)
-    segments = save_segments(tmp_path, make_ring(20, 50), [])
+    monkeypatch.setattr(replay_segments, "MERGE_BYTES", 0)
+    segments = save_segments(tmp_path, make_replay(20, 50), [])
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"segment-000000000000-000000000020.arrays"}
-    segments = save_segments(tmp_path, make_ring(23, 50), segments)
+    segments = save_segments(tmp_path, make_replay(23, 50), segments)
     assert {path.name for path in tmp_path.iterdir()} - names == {
         "segment-000000000020-000000000023.arrays"
     }
     assert [(x.first, x.last) for x in segments] == [(0, 20), (20, 23)]
-    assert save_segments(tmp_path, make_ring(23, 50), segments) == segments
-    # Row 19 is the oldest that a ring of 50 holds after 69, row 20 after 70.
+    assert save_segments(tmp_path, make_replay(23, 50), segments) == segments
+    # Row 19 is the oldest that a replay of 50 holds after 69, row 20 after 70.
     for inserted, oldest in ((69, 0), (70, 20)):
         assert (
-            save_segments(tmp_path, make_ring(inserted, 50), segments)[0].first
+            save_segments(tmp_path, make_replay(inserted, 50), segments)[0].first
             == oldest
         )
 
@@ -70,35 +74,35 @@ def test_only_new_rows_are_written(tmp_path, monkeypatch):
 def test_many_tiny_saves_leave_few_segments(tmp_path):
     segments = []
     for inserted in range(1, 300):
-        segments = save_segments(tmp_path, make_ring(inserted, 200), segments)
+        segments = save_segments(tmp_path, make_replay(inserted, 200), segments)
         # A binary counter of 8 digits, and the oldest segment that is half overwritten.
         assert len(segments) <= 9
 
 
-def test_a_large_stretch_is_split(tmp_path, monkeypatch):
-    monkeypatch.setattr(ring_module, "SEGMENT_BYTES", ROW_BYTES * 8)
-    segments = save_segments(tmp_path, make_ring(20, 50), [])
+def test_many_new_rows_are_split_into_several_segments(tmp_path, monkeypatch):
+    monkeypatch.setattr(replay_segments, "SEGMENT_BYTES", ROW_BYTES * 8)
+    segments = save_segments(tmp_path, make_replay(20, 50), [])
     assert [(x.first, x.last) for x in segments] == [(0, 8), (8, 16), (16, 20)]
 
 
 @pytest.mark.parametrize("convert", [np.asarray, jnp.asarray])
 @pytest.mark.parametrize(("first", "last"), [(0, 3), (9, 14), (10, 20), (13, 14)])
-def test_rows_are_read_around_the_end_of_the_ring(convert, first, last):
-    storage = jax.tree.map(convert, make_ring(20, 10).storage)
+def test_rows_are_read_around_the_end_of_the_buffer(convert, first, last):
+    storage = jax.tree.map(convert, make_replay(20, 10).storage)
     if first < 10:
-        storage = jax.tree.map(convert, make_ring(last, 10).storage)
+        storage = jax.tree.map(convert, make_replay(last, 10).storage)
     assert_same_bits(read_rows(storage, first, last), make_rows(first, last))
 
 
-def test_odd_numbers_of_rows_do_not_compile_odd_numbers_of_programs():
+def test_reading_any_number_of_rows_compiles_few_programs():
     storage = {"x": jnp.zeros((1000, 2))}
-    before = ring_module._take_rows._cache_size()
+    before = replay_segments._take_rows._cache_size()
     for count in range(1, 600):
         read_rows(storage, 7 * count, 8 * count)
-    assert ring_module._take_rows._cache_size() - before <= 11
+    assert replay_segments._take_rows._cache_size() - before <= 11
 
 
-def test_a_device_ring_is_saved_and_donated_without_a_copy(tmp_path):
+def test_a_replay_on_device_is_saved_and_donated_without_a_copy(tmp_path):
     example = replay.example_transition(3, 2, 1)
     state = replay.init(100, example)
     rows = jax.tree.map(
@@ -112,35 +116,37 @@ def test_a_device_ring_is_saved_and_donated_without_a_copy(tmp_path):
     state = add(state, rows)
     assert state.storage.observation.unsafe_buffer_pointer() == where
     template = jax.eval_shape(lambda: replay.init(100, example))
-    loaded = load_ring(tmp_path, template, SavedRing(100, 120, segments))
+    loaded = load_replay(tmp_path, template, SavedReplay(100, 120, segments))
     assert_same_bits(loaded, jax.tree.map(jnp.asarray, expected))
     assert isinstance(loaded, replay.ReplayState)
 
 
-def test_another_capacity_is_refused(tmp_path):
-    segments = save_segments(tmp_path, make_ring(5, 10), [])
+def test_another_capacity_raises_an_error(tmp_path):
+    segments = save_segments(tmp_path, make_replay(5, 10), [])
     with pytest.raises(ValueError, match="saved replay holds 10 rows, this run's 20"):
-        load_ring(tmp_path, make_ring(0, 20), SavedRing(10, 5, segments))
+        load_replay(tmp_path, make_replay(0, 20), SavedReplay(10, 5, segments))
 
 
-def test_a_ring_that_went_back_is_refused(tmp_path):
-    segments = save_segments(tmp_path, make_ring(5, 10), [])
+def test_a_replay_that_lost_rows_raises_an_error(tmp_path):
+    segments = save_segments(tmp_path, make_replay(5, 10), [])
     with pytest.raises(ValueError, match="The replay has 4 rows, but 5 were saved"):
-        save_segments(tmp_path, make_ring(4, 10), segments)
+        save_segments(tmp_path, make_replay(4, 10), segments)
 
 
-def test_leaves_of_different_length_are_no_ring(tmp_path):
+def test_leaves_of_different_length_raise_an_error(tmp_path):
     storage = {"a": np.zeros((3, 1)), "b": np.zeros((4, 1))}
     with pytest.raises(
         ValueError, match=r"same leading axis .* got leading axes \[3, 4\]"
     ):
-        save_segments(tmp_path, Ring(storage, 0), [])
+        save_segments(tmp_path, Replay(storage, 0), [])
 
 
 @pytest.mark.parametrize(
     "pieces", [[(0, 5)], [(5, 9)], [(0, 5), (6, 9)], [(0, 5), (4, 9)], [(0, 12)], []]
 )
-def test_segments_must_cover_the_ring(tmp_path, pieces):
+def test_segments_must_cover_the_replay(tmp_path, pieces):
     segments = [Segment(first, last, "0" * 64) for first, last in pieces]
-    with pytest.raises(Damaged, match=r"does not join the rows|lacks the rows"):
-        load_ring(tmp_path, make_ring(0, 10), SavedRing(10, 9, segments))
+    with pytest.raises(
+        DamagedFileError, match=r"does not continue the rows|lacks the rows"
+    ):
+        load_replay(tmp_path, make_replay(0, 10), SavedReplay(10, 9, segments))

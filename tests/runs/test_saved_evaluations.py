@@ -111,7 +111,7 @@ def test_several_seeds_of_a_rule_are_printed_one_by_one(capsys):
         (["--rule=long_path", "--seeds", "1", "1"], "--seeds must all differ"),
         (["/nowhere", "--set=seed=1"], "a RUN has its own config"),
         (["--rule=long_path", "--set=env.params.guard=1"], "guard"),
-        (["--rule=long_path", "--video=a.gif"], "a rule has none"),
+        (["--rule=long_path", "--video=a.gif"], "cannot film a --rule"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words, fragment, capsys):

@@ -1,8 +1,7 @@
-"""What a run leaves on disk, and how it gets there.
+"""Run directories: everything that a run writes to disk.
 
-`directory` is the way in: a locked run directory that hands out its logs (`loggers`) and
-`checkpoint`s. Below them `manifest` says what a checkpoint consists of, `ring` writes the
-replay as it grows, `arrays` is the one binary format, `files` makes every write atomic
-and every disk error a sentence. `machine` describes what a run ran on, and `progress`
-shows it to whoever waits. No room here knows the learner or the environment.
+`directory` locks a run's directory and hands out its logs (`loggers`) and its checkpoints
+(`checkpoint`). `replay_segments` saves the replay as it grows, `arrays` defines the binary
+file format and `atomic_io` makes every write atomic. `machine` describes the computer, and
+`progress` shows how far a run is. Nothing here knows the learner or the environment.
 """

@@ -1,13 +1,14 @@
-"""A pytree of arrays <-> one file, bit for bit. Loading never runs code.
+"""Save and load a pytree of arrays, bit for bit, in one file or inside JSON.
 
-The file, numbers little-endian: 8 bytes of magic, the format (4 bytes), the header's
-length (8 bytes), a JSON header that lists every leaf (key path, kind, dtype, shape),
-the leaves' raw bytes in that order, and the SHA-256 of everything before it (32 bytes).
-There is no pickle and no class name in it: the structure comes from a template that the
-caller has, and the file may only fill it. Later formats keep the magic, the format
-number and the digest where they are. This room does not know what is saved, or when.
+A file consists of 8 bytes of magic, the format version (4 bytes), the header's length
+(8 bytes), a JSON header that lists every leaf (key path, kind, dtype, shape), the raw
+bytes of the leaves in that order, and the SHA-256 of everything before it (32 bytes).
+Numbers are little-endian. Loading never runs code: a file has no pickle and no class
+names, and only fills the structure of a template that the caller provides. Later formats
+must leave the magic, the format version and the digest where they are.
 """
 
+import base64
 import hashlib
 import json
 import math
@@ -23,7 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.runs.atomic_io import Damaged, atomic_file, disk_errors, sync_directory
+from orac.runs.atomic_io import (
+    DamagedFileError,
+    atomic_file,
+    disk_errors,
+    sync_directory,
+)
 
 FORMAT = 1
 MAGIC = b"ORACarr\n"
@@ -33,9 +39,12 @@ CHUNK_BYTES = 1 << 20
 
 PyTree = Any
 
+JSON_ARRAY = "__array__"
+"""Key of the data of an array inside JSON."""
+
 
 class Leaf(NamedTuple):
-    """What the header says of one leaf; `kind` is array, int, float, bool or key<...>."""
+    """Header entry of one leaf; `kind` is array, int, float, bool or key<...>."""
 
     path: str
     kind: str
@@ -48,7 +57,7 @@ class Leaf(NamedTuple):
 
 
 def save_arrays(path: str | os.PathLike[str], tree: PyTree) -> str:
-    """Write a pytree atomically and durably; returns the digest of what was written."""
+    """Write a pytree atomically and durably. Returns the digest of its content."""
     path = Path(path)
     named = jax.tree_util.tree_flatten_with_path(tree)[0]
     leaves = [_describe(jax.tree_util.keystr(name), leaf) for name, leaf in named]
@@ -75,11 +84,11 @@ def load_arrays(
 ) -> PyTree:
     """Read a pytree back into the structure of `template`.
 
-    The template's leaves say what is expected and what comes back: NumPy arrays give
-    NumPy arrays, JAX arrays and `jax.ShapeDtypeStruct` give JAX arrays, typed keys give
-    typed keys, Python numbers give Python numbers. With `digest`, the file must be that
-    very one. Raises `Damaged` for a file that is missing, cut short, altered or foreign,
-    and ValueError for a good file that does not fit.
+    The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX
+    arrays for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python
+    numbers for Python numbers. With `digest`, the file must have exactly that content.
+    Raises `DamagedFileError` for a file that is missing, truncated,
+    altered or foreign, and ValueError for a good file that does not fit.
     """
     path = Path(path)
     named, structure = jax.tree_util.tree_flatten_with_path(template)
@@ -87,13 +96,20 @@ def load_arrays(
     with _open_verified(path, digest) as file:
         found, start = _read_header(path, file)
         _check_fit(path, found, expected)
-        offsets = _offsets(path, file, found, start)
+        offsets, end = {}, start
+        for leaf in found:
+            offsets[leaf.path] = end
+            end += leaf.num_bytes
+        if end + DIGEST_BYTES != os.fstat(file.fileno()).st_size:
+            raise DamagedFileError(
+                f"{path} is foreign: its header does not fit its size."
+            )
         values = []
         for leaf, (_, like) in zip(expected, named, strict=True):
             file.seek(offsets[leaf.path])
             array = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
             if file.readinto(_bytes_of(array)) != leaf.num_bytes:
-                raise Damaged(f"{path} was cut short while it was read.")
+                raise DamagedFileError(f"{path} was truncated while it was read.")
             values.append(_like(like, leaf, array))
     return jax.tree_util.tree_unflatten(structure, values)
 
@@ -131,7 +147,7 @@ def _to_numpy(leaf: Any) -> np.ndarray:
 
 
 def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
-    """The bits of `array` as the kind of thing that `like` is."""
+    """Convert `array` to the type of the template's leaf `like`."""
     if leaf.kind in ("bool", "int", "float"):
         return array.item()
     if leaf.kind.startswith("key"):
@@ -150,28 +166,30 @@ def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
 
 
 def _key_impl(like: Any) -> Any:
-    # An abstract key has no public way to its implementation, but a traced one does.
+    # An abstract key does not expose its implementation, but a traced one does.
     found: list[Any] = []
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
-    """The memory of a contiguous array, for every dtype (bfloat16 has no buffer)."""
+    """Return the memory of a contiguous array of any dtype (bfloat16 has no buffer)."""
     return array.reshape(-1).view(np.uint8).data
 
 
 @contextmanager
 def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
-    """Open a file of ours at its start, after its digest was checked."""
+    """Open a file of this format at its start, after checking its digest."""
     if not path.is_file():
-        raise Damaged(f"{path} is missing.")
+        raise DamagedFileError(f"{path} is missing.")
     with disk_errors(path, "read"), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC[:size]:
-            raise Damaged(f"{path} is foreign: it does not start as our files do.")
+            raise DamagedFileError(
+                f"{path} is foreign: it does not start as our files do."
+            )
         if size < PREFIX.size + DIGEST_BYTES:
-            raise Damaged(f"{path} is cut short: only {size} bytes are left.")
+            raise DamagedFileError(f"{path} is truncated: only {size} bytes are left.")
         file.seek(0)
         actual = hashlib.sha256()
         left = size - DIGEST_BYTES
@@ -179,22 +197,24 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
             actual.update(chunk)
             left -= len(chunk)
         if file.read() != actual.digest():
-            raise Damaged(f"{path} is cut short or altered: its checksum is wrong.")
+            raise DamagedFileError(
+                f"{path} is truncated or altered: its checksum is wrong."
+            )
         if digest is not None and digest != actual.hexdigest():
-            raise Damaged(f"{path} is not the file that the checkpoint wrote.")
+            raise DamagedFileError(f"{path} is not the file that the checkpoint wrote.")
         file.seek(0)
         yield file
 
 
 def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
-    """The leaves in a verified file, and where the first one's bytes start."""
+    """Return the leaves of a verified file, and where the first one's bytes start."""
     _, version, length = PREFIX.unpack(file.read(PREFIX.size))
     if version > FORMAT:
         raise ValueError(
             f"{path} has format {version}; this version of orac reads up to {FORMAT}. "
             "Install the newer orac that wrote it."
         )
-    # A digest does not make a header honest: whoever crafts one can compute the other.
+    # The digest does not make the header trustworthy: a forged file can have both.
     try:
         header = json.loads(file.read(min(length, os.fstat(file.fileno()).st_size)))
         leaves = [
@@ -202,36 +222,64 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
         ]
         duplicates = len(leaves) - len({leaf.path for leaf in leaves})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Damaged(f"{path} is foreign: its header cannot be read.") from error
+        raise DamagedFileError(
+            f"{path} is foreign: its header cannot be read."
+        ) from error
     if duplicates:
-        raise Damaged(f"{path} is foreign: its header names a leaf twice.")
+        raise DamagedFileError(f"{path} is foreign: its header names a leaf twice.")
     return leaves, PREFIX.size + length
 
 
-def _offsets(
-    path: Path, file: BufferedReader, leaves: list[Leaf], start: int
-) -> dict[str, int]:
-    """Where each leaf's bytes start; the leaves were compared with the template's."""
-    offsets = {}
-    for leaf in leaves:
-        offsets[leaf.path] = start
-        start += leaf.num_bytes
-    if start + DIGEST_BYTES != os.fstat(file.fileno()).st_size:
-        raise Damaged(f"{path} is foreign: its header does not fit its size.")
-    return offsets
-
-
 def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf]) -> None:
-    there, asked = ({leaf.path: leaf for leaf in x} for x in (found, expected))
+    found_by_path, expected_by_path = (
+        {leaf.path: leaf for leaf in x} for x in (found, expected)
+    )
     why = "It was written with another configuration, or is another kind of file."
-    if missing := [name for name in asked if name not in there]:
+    if missing := [name for name in expected_by_path if name not in found_by_path]:
         raise ValueError(f"{path} has no leaf {missing[0]}, which was expected. {why}")
-    if surplus := [name for name in there if name not in asked]:
-        raise ValueError(f"{path} has a leaf {surplus[0]} that nobody expects. {why}")
-    for name, leaf in asked.items():
+    if surplus := [name for name in found_by_path if name not in expected_by_path]:
+        raise ValueError(f"{path} has an unexpected leaf {surplus[0]}. {why}")
+    for name, leaf in expected_by_path.items():
         for field in ("kind", "dtype", "shape"):
-            was, wanted = getattr(there[name], field), getattr(leaf, field)
+            was, wanted = getattr(found_by_path[name], field), getattr(leaf, field)
             if was != wanted:
                 raise ValueError(
                     f"{path}: leaf {name} has {field} {was}, expected {wanted}. {why}"
                 )
+
+
+def to_json(value: Any) -> Any:
+    """Convert dicts, lists, numbers, strings and NumPy arrays to what JSON can hold.
+
+    An array becomes its bytes in base 64 with dtype and shape, so that it is restored
+    exactly.
+    """
+    if isinstance(value, np.ndarray):
+        data = np.ascontiguousarray(value)
+        return {
+            JSON_ARRAY: base64.b64encode(data.tobytes()).decode(),
+            "dtype": data.dtype.str,
+            "shape": list(value.shape),
+        }
+    if isinstance(value, np.generic):
+        return to_json(np.asarray(value))
+    if isinstance(value, dict):
+        return {str(name): to_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """Invert `to_json`; tuples come back as lists."""
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if JSON_ARRAY not in value:
+        return {name: from_json(item) for name, item in value.items()}
+    dtype = np.dtype(value["dtype"])
+    if dtype.hasobject:
+        raise ValueError(f"an array must hold plain numbers, got {dtype}.")
+    data = base64.b64decode(value[JSON_ARRAY])
+    return np.frombuffer(data, dtype).reshape(value["shape"]).copy()

@@ -1,7 +1,7 @@
-"""Bytes to disk so that a crash leaves the old file or the new one, never half of one.
+"""Atomic and durable writes: after a crash a file is the old one or the new one.
 
-Also the sentences for what disks do to people: full, read-only, not there. This room
-does not know what the bytes mean.
+Also turns the errors of a disk (full, read-only, missing) into sentences that say what to
+do.
 """
 
 import errno
@@ -12,17 +12,33 @@ from pathlib import Path
 from typing import Any
 
 TEMPORARY = ".tmp-"
-"""How the name of an unfinished file starts; whoever finds one may delete it."""
+"""Prefix of the names of unfinished files, which can be deleted."""
 
-Write = Callable[[Any], None]
+_FULL = (
+    "the disk is full. What was saved before is intact: free some space, then resume the "
+    "run."
+)
+_DENIED = "permission denied. Choose a directory you may write to (--out)."
+_NO_DIRECTORY = "a file is where a directory is needed. Choose another one (--out)."
+_CAUSES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "the file system is read-only. Choose another directory (--out).",
+    errno.ENOTDIR: _NO_DIRECTORY,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOENT: "it, or its parent directory, does not exist. Choose another (--out).",
+    errno.EISDIR: "it is a directory, a file was expected. Check the path.",
+}
 
 
-class Damaged(ValueError):
-    """A file is missing, cut short, altered or not ours; an older one may be good."""
+class DamagedFileError(ValueError):
+    """A file is missing, truncated, altered or not ours. An older one may be good."""
 
 
 class DiskError(OSError):
-    """An OSError whose text is one sentence with a way out; `errno` is the cause's."""
+    """An OSError whose text is a sentence that says what to do; `errno` is the cause's."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -30,39 +46,19 @@ class DiskError(OSError):
 
 @contextmanager
 def disk_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn an OSError into a DiskError that says what could not be done, and why."""
+    """Turn an OSError into a DiskError that says what failed (`action`), and why."""
     try:
         yield
     except DiskError:
         raise
     except OSError as error:
-        sentence = f"Could not {action} {path}: {_cause(error)}"
+        cause = _CAUSES.get(error.errno or 0, f"{error.strerror or error}.")
+        sentence = f"Could not {action} {path}: {cause}"
         raise DiskError(error.errno, sentence) from error
 
 
-def _cause(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            "the disk is full. What was saved before is intact: free some space, then "
-            "resume the run."
-        )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "permission denied. Choose a directory you may write to (--out)."
-    if error.errno == errno.EROFS:
-        return "the file system is read-only. Choose another directory (--out)."
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return "a file stands where a directory is needed. Choose another one (--out)."
-    if error.errno == errno.ENOENT:
-        return (
-            "it, or a directory above it, does not exist. Choose another one (--out)."
-        )
-    if error.errno == errno.EISDIR:
-        return "it is a directory, a file was expected. Check the path."
-    return f"{error.strerror or error}."
-
-
 def write_all(descriptor: int, buffer: Any) -> None:
-    """Write every byte; one `os.write` may stop half-way."""
+    """Write every byte; a single `os.write` may write only some of them."""
     left = memoryview(buffer)
     if left.nbytes:
         left = left.cast("B")
@@ -71,10 +67,10 @@ def write_all(descriptor: int, buffer: Any) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Write]:
-    """A `write` for a file that appears under `path` whole and on disk, or not at all.
+def atomic_file(path: Path) -> Iterator[Callable[[Any], None]]:
+    """Yield a `write` function for a file that appears whole under `path`, or not at all.
 
-    The rename itself lasts through a power cut only after `sync_directory`.
+    The rename survives a power cut only after `sync_directory`.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     with disk_errors(path, "write"):
@@ -88,20 +84,20 @@ def atomic_file(path: Path) -> Iterator[Write]:
                 os.close(descriptor)
             os.replace(temporary, path)
         except BaseException:
-            # A full disk must not stay full because of our own failed attempt.
+            # A full disk must not stay full because of a failed attempt.
             temporary.unlink(missing_ok=True)
             raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small file, durably."""
+    """Replace a small file atomically and durably."""
     with atomic_file(path) as write:
         write(text.encode())
     sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
-    """Make the renames and deletions in a directory last through a power cut."""
+    """Make the renames and deletions in a directory survive a power cut."""
     with disk_errors(path, "write"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -111,6 +107,6 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and those above it; no error if it is there."""
+    """Create a directory and its parents if they do not exist."""
     with disk_errors(path, "create the directory"):
         path.mkdir(parents=True, exist_ok=True)

@@ -1,63 +1,168 @@
-"""Checkpoints of a run: whole, checked, and as cheap late in the run as early.
+"""Checkpoints of a run: complete, verified, and as cheap late in a run as early.
 
-`checkpoints/` holds, for each kept step, `step-<step>.json` (the manifest) and
-`step-<step>-<digest>.arrays` (everything but the replay), and in `replay/` the
-segments they share. The manifest names every file with its digest and is renamed into
-place last: a checkpoint exists when its manifest does. Whatever no manifest names is
-left over from a crash and goes at the next save. This room does not know what a state
-means.
+`checkpoints/` holds, for each step that is kept, `step-<step>.json` (the manifest) and
+`step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
+that the steps share. The manifest lists every file with its digest and is renamed into
+place last, so a checkpoint exists if its manifest does. It is canonical JSON with its own
+checksum, so that any altered byte is detected, and no field of it is used before it is
+checked. Files that no manifest lists are left over from a crash and are deleted at the
+next save.
 """
 
+import hashlib
+import json
 import os
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orac.config.validation import check_count
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import (
     TEMPORARY,
-    Damaged,
+    DamagedFileError,
     DiskError,
     disk_errors,
     make_directory,
     sync_directory,
     write_text,
 )
-from orac.runs.manifest import LEFT_OUT, Manifest, decode_manifest, encode_manifest
 from orac.runs.replay_segments import (
-    Ring,
-    SavedRing,
+    Replay,
+    SavedReplay,
     Segment,
     capacity_of,
-    empty_ring,
-    load_ring,
+    empty_replay,
+    load_replay,
     save_segments,
 )
 
+FORMAT = 1
+NOT_SAVED = "left out"
+"""In a manifest: the run has a replay that is not part of the checkpoint."""
 OURS = re.compile(r"(step-\d{12}-[0-9a-f]{16}|segment-\d{12}-\d{12})\.arrays")
+"""Names of the files that a manifest can list."""
+
+
+class Manifest(NamedTuple):
+    """The files and values of one checkpoint."""
+
+    step: int
+    state_digest: str
+    replay: SavedReplay | str | None
+    """None if the run has no replay, NOT_SAVED if it has one that was not saved."""
+    extra: dict[str, Any]
+
+    @property
+    def state_name(self) -> str:
+        return f"step-{self.step:012d}-{self.state_digest[:16]}.arrays"
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self.replay.segments if isinstance(self.replay, SavedReplay) else []
+
+
+def encode_manifest(manifest: Manifest) -> str:
+    """Return the text of a manifest. Raises TypeError if `extra` does not fit into JSON."""
+    content = {
+        "format": FORMAT,
+        **manifest._asdict(),
+        "replay": manifest.replay._asdict()
+        if isinstance(manifest.replay, SavedReplay)
+        else manifest.replay,
+        "checksum": "",
+    }
+    try:
+        # Through JSON once, so that what is read back is encoded to the same bytes.
+        content = json.loads(json.dumps(content))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"A checkpoint's extra must fit into JSON: {error}.") from error
+    return _canonical(content)
+
+
+def _canonical(content: dict[str, Any]) -> str:
+    """Return the canonical text; the checksum is computed with an empty checksum."""
+    blank = json.dumps({**content, "checksum": ""})
+    checksum = hashlib.sha256(blank.encode()).hexdigest()
+    return json.dumps({**content, "checksum": checksum}) + "\n"
+
+
+def decode_manifest(path: Path, data: bytes) -> Manifest:
+    """Read the text of a manifest and check it; `path` is only for error messages."""
+    try:
+        text = data.decode()
+        content = json.loads(text)
+        whole = "checksum" in content and _canonical(content) == text
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedFileError(
+            f"{path} is truncated, altered or no manifest."
+        ) from error
+    if not whole:
+        raise DamagedFileError(
+            f"{path} is altered or no manifest: its checksum is wrong."
+        )
+    version = content.get("format")
+    if type(version) is int and version > FORMAT:
+        raise ValueError(
+            f"{path} has format {version}; this version of orac reads up to {FORMAT}. "
+            "Install the newer orac that wrote it."
+        )
+    try:
+        return _parse_manifest(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFileError(f"{path} is not a manifest of a checkpoint.") from error
+
+
+def _parse_manifest(content: dict[str, Any]) -> Manifest:
+    """Check every field, because file names are made of them and checksums can be forged."""
+
+    def count(value: Any) -> int:
+        if type(value) is not int or value < 0:
+            raise ValueError("not a count")
+        return value
+
+    def digest(value: Any) -> str:
+        if not re.fullmatch("[0-9a-f]{64}", value):
+            raise ValueError("not a digest")
+        return value
+
+    replay = content["replay"]
+    if isinstance(replay, dict):
+        segments = [
+            Segment(count(first), count(last), digest(file_digest))
+            for first, last, file_digest in replay["segments"]
+        ]
+        replay = SavedReplay(
+            count(replay["capacity"]), count(replay["inserted"]), segments
+        )
+    elif replay not in (None, NOT_SAVED):
+        raise ValueError("not a replay")
+    state_digest = digest(content["state_digest"])
+    return Manifest(
+        count(content["step"]), state_digest, replay, dict(content["extra"])
+    )
 
 
 class Loaded(NamedTuple):
-    """A checkpoint read back. `warnings` are whole sentences for the person."""
+    """A checkpoint that was loaded. `warnings` are sentences for the user."""
 
     step: int
     state: PyTree
     replay: Any
     extra: dict[str, Any]
     exact: bool
-    """Whether a run that goes on from here ends as if it had never stopped."""
+    """Whether a run resumed from here ends exactly as if it had not been interrupted."""
     warnings: tuple[str, ...]
 
 
 class Checkpoints:
-    """The checkpoints of one run; the run directory's lock keeps others out."""
+    """The checkpoints of one run. The run directory's lock excludes other writers."""
 
     def __init__(
         self, directory: Path, keep: int = 2, include_replay: bool = True
     ) -> None:
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}.")
+        check_count("keep", keep)
         self.directory = directory
         self.keep = keep
         self.include_replay = include_replay
@@ -65,50 +170,48 @@ class Checkpoints:
         self._segments: list[Segment] = []
 
     def steps(self) -> list[int]:
-        """The steps that have a manifest, good or not, oldest first."""
-        found = [
-            re.fullmatch(r"step-(\d{12})\.json", name)
-            for name in _names(self.directory)
-        ]
+        """Return the steps that have a manifest, damaged or not, oldest first."""
+        names = os.listdir(self.directory) if self.directory.is_dir() else []
+        found = (re.fullmatch(r"step-(\d{12})\.json", name) for name in names)
         return sorted(int(match[1]) for match in found if match)
 
     def save(
         self,
         step: int,
         state: PyTree,
-        replay: Ring | None = None,
+        replay: Replay | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Path:
-        """Make `step` the newest checkpoint and drop the ones beyond `keep`.
+        """Save a checkpoint and delete those beyond the newest `keep`.
 
-        `extra` is anything JSON holds. Saving the same step again replaces it. Returns
-        the manifest's path. When it fails, the earlier checkpoints are as they were.
+        `extra` is anything that fits into JSON. Saving the same step again replaces it.
+        Returns the manifest's path. A failure leaves the earlier checkpoints unchanged.
         """
         self._check_order(step)
         make_directory(self.directory / "replay")
         try:
             manifest = self._write(step, state, replay, extra or {})
         except BaseException:
-            # On a full disk every byte counts, and nobody will miss these.
+            # The disk may be full, and these files are not needed.
             with suppress(OSError):
-                self._sweep()
+                self._delete_unused()
             raise
         self._current, self._segments = step, manifest.segments
         self._prune(step)
         return self._manifest_path(step)
 
     def _write(
-        self, step: int, state: PyTree, replay: Ring | None, extra: dict[str, Any]
+        self, step: int, state: PyTree, replay: Replay | None, extra: dict[str, Any]
     ) -> Manifest:
-        saved: SavedRing | str | None = None
+        saved: SavedReplay | str | None = None
         if replay is not None:
-            saved = LEFT_OUT
+            saved = NOT_SAVED
             if self.include_replay:
                 segments = save_segments(
                     self.directory / "replay", replay, self._segments
                 )
                 capacity = capacity_of(replay.storage)
-                saved = SavedRing(capacity, int(replay.inserted), segments)
+                saved = SavedReplay(capacity, int(replay.inserted), segments)
         unnamed = self.directory / f"{TEMPORARY}state.arrays"
         manifest = Manifest(step, save_arrays(unnamed, state), saved, extra)
         with disk_errors(self.directory, "write"):
@@ -120,28 +223,28 @@ class Checkpoints:
     def load_latest(
         self, template: PyTree, replay_template: Any = None
     ) -> Loaded | None:
-        """The newest checkpoint that is whole, or None when none was ever saved.
+        """Load the newest undamaged checkpoint; None if there is none at all.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
-        `replay_template` the replay is not read. A damaged checkpoint is passed over
-        with a warning; one that does not fit the templates, or was written by a newer
-        version, is an error, as an older one would only hide it.
+        `replay_template` the replay is not read. A damaged checkpoint is skipped with a
+        warning. One that does not fit the templates, or was written by a newer version,
+        raises an error, because falling back to an older one would hide the mistake.
         """
-        refusals: list[str] = []
+        skipped: list[str] = []
         for step in reversed(self.steps()):
             try:
                 manifest = self._read_manifest(step)
                 loaded = self._load(manifest, template, replay_template)
-            except (Damaged, DiskError) as error:
-                refusals.append(f"The checkpoint of step {step} was refused: {error}")
+            except (DamagedFileError, DiskError) as error:
+                skipped.append(f"The checkpoint of step {step} is damaged: {error}")
                 continue
-            if refusals:
-                refusals.append(f"Going on from the checkpoint of step {step}.")
+            if skipped:
+                skipped.append(f"Resuming from the checkpoint of step {step}.")
             self._current, self._segments = step, manifest.segments
-            return loaded._replace(warnings=(*refusals, *loaded.warnings))
-        if refusals:
-            raise Damaged(
-                f"No checkpoint in {self.directory} is whole. {' '.join(refusals)}"
+            return loaded._replace(warnings=(*skipped, *loaded.warnings))
+        if skipped:
+            raise DamagedFileError(
+                f"Every checkpoint in {self.directory} is damaged. {' '.join(skipped)}"
             )
         self._current = -1
         return None
@@ -152,14 +255,14 @@ class Checkpoints:
         path = self.directory / manifest.state_name
         state = load_arrays(path, template, manifest.state_digest)
         replay, saved = None, manifest.replay
-        if replay_template is not None and isinstance(saved, SavedRing):
-            replay = load_ring(self.directory / "replay", replay_template, saved)
+        if replay_template is not None and isinstance(saved, SavedReplay):
+            replay = load_replay(self.directory / "replay", replay_template, saved)
         elif replay_template is not None:
-            replay, saved = empty_ring(replay_template), LEFT_OUT
-        exact = saved != LEFT_OUT
+            replay, saved = empty_replay(replay_template), NOT_SAVED
+        exact = saved != NOT_SAVED
         warning = (
             f"The checkpoint of step {manifest.step} was saved without its replay: the "
-            "run goes on with an empty one, so not exactly as it would have."
+            "run goes on with an empty one, and will not end exactly as it would have."
         )
         warnings = () if exact else (warning,)
         return Loaded(manifest.step, state, replay, manifest.extra, exact, warnings)
@@ -184,33 +287,33 @@ class Checkpoints:
             data = path.read_bytes()
         manifest = decode_manifest(path, data)
         if manifest.step != step:
-            raise Damaged(f"{path} is the manifest of step {manifest.step}.")
+            raise DamagedFileError(f"{path} is the manifest of step {manifest.step}.")
         return manifest
 
     def _prune(self, newest: int) -> None:
-        """Drop what is beyond `keep`, and what is newer: a future that was left."""
-        good = 0
+        """Delete all but the newest `keep`, and any newer than the step just saved."""
+        num_kept = 0
         for step in reversed(self.steps()):
-            wanted = step <= newest and good < self.keep
+            wanted = step <= newest and num_kept < self.keep
             if wanted and self._try_manifest(step) is not None:
-                good += 1
+                num_kept += 1
                 continue
-            # The manifest goes before its files: one that is there must have them.
+            # The manifest is deleted before its files, which it must always have.
             with disk_errors(self.directory, "delete an old checkpoint in"):
                 self._manifest_path(step).unlink()
-        self._sweep()
+        self._delete_unused()
 
-    def _sweep(self) -> None:
-        """Delete unfinished files and those that no manifest names."""
+    def _delete_unused(self) -> None:
+        """Delete unfinished files and those that no manifest lists."""
         needed: set[str] = set()
         for manifest in filter(None, map(self._try_manifest, self.steps())):
             needed.add(manifest.state_name)
             needed.update(segment.name for segment in manifest.segments)
         with disk_errors(self.directory, "delete left-over files in"):
             for directory in (self.directory, self.directory / "replay"):
-                for name in _names(directory):
-                    unnamed = OURS.fullmatch(name) and name not in needed
-                    if unnamed or name.startswith(TEMPORARY):
+                for name in os.listdir(directory) if directory.is_dir() else []:
+                    unused = OURS.fullmatch(name) and name not in needed
+                    if unused or name.startswith(TEMPORARY):
                         (directory / name).unlink()
 
     def _try_manifest(self, step: int) -> Manifest | None:
@@ -218,7 +321,3 @@ class Checkpoints:
             return self._read_manifest(step)
         except (ValueError, DiskError):
             return None
-
-
-def _names(directory: Path) -> list[str]:
-    return os.listdir(directory) if directory.is_dir() else []

@@ -1,9 +1,9 @@
-"""A run's directory: what lies where, and that one process at a time writes there.
+"""The directory of a run: its layout, its config and a lock for one writer at a time.
 
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
 timings.csv, episodes.csv, evaluations.csv, tensorboard/ and checkpoints/. Wall-clock
-times go to timings.csv alone, so that the others are reproducible to the byte. This
-room does not know what the columns mean.
+times are written only to timings.csv, so that the other files are reproducible to the
+byte. The meaning of the columns is defined by the training loop.
 """
 
 import fcntl
@@ -11,24 +11,31 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from orac.config.schema import Config
+from orac.config.serialization import to_dict
+from orac.config.validation import check_choice, check_count
 from orac.runs.atomic_io import disk_errors, make_directory, write_all, write_text
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.loggers import CsvLog, cut_file
+from orac.runs.loggers import CsvLog, truncate_file
 from orac.runs.machine import describe_machine, machine_differences
 
 LOGS = ("metrics", "timings", "episodes", "evaluations")
+
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for a lock whose process has ended but whose fork still holds it."""
 
 _locks: set[int] = set()
 
 
 def _drop_locks() -> None:
-    # A forked worker shares the lock's file: it would keep a killed run locked.
+    # A forked worker shares the lock's file and would keep a killed run locked.
     for descriptor in _locks:
         os.close(descriptor)
     _locks.clear()
@@ -42,10 +49,10 @@ class RunInUse(RuntimeError):
 
 
 class RunDirectory:
-    """One run on disk, locked for as long as this object is open."""
+    """The directory of one run, locked for as long as this object is open."""
 
     def __init__(self, path: Path) -> None:
-        """Lock `path`, which must exist; `create` and `open` are the usual ways in."""
+        """Lock an existing directory. Use `create` or `open` instead."""
         self.path = path
         self._logs: dict[str, CsvLog] = {}
         self._lock = _acquire_lock(path)
@@ -60,9 +67,9 @@ class RunDirectory:
         config: Mapping[str, Any],
         name: str = "default",
     ) -> "RunDirectory":
-        """Start a run; a directory that holds one already is refused."""
+        """Create the directory of a new run. It must not hold a run already."""
         if name != safe_name(name):
-            # Made safe in silence, two names could mean one directory.
+            # Two names that are made safe silently could give the same directory.
             raise ValueError(
                 "the name of a run must be letters, digits and . _ + = -, got "
                 f"{name!r}. Try {safe_name(name)!r}."
@@ -76,9 +83,8 @@ class RunDirectory:
                     f"{path} already holds a run. Continue it with `orac resume {path}`, "
                     "or choose another name, seed or --out."
                 )
-            meta = json.dumps(describe_machine(), indent=2) + "\n"
-            write_text(path / "meta.json", meta)
-            # Last: a directory is a run once it has its config.
+            write_meta(path, describe_machine())
+            # The config is written last, because a directory with a config is a run.
             write_text(
                 path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False)
             )
@@ -89,42 +95,42 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Open the directory of a run that was started before."""
+        """Open the directory of an existing run."""
         read_config(path)
         return cls(Path(path))
 
     def config(self) -> dict[str, Any]:
+        """Return the content of config.yaml."""
         return read_config(self.path)
 
     def note_commit(self) -> None:
-        """Let meta.json say that other code goes on with the run than was last at it."""
+        """Add the commit of this code to meta.json if it differs from the last one."""
         meta = read_meta(self.path)
-        now = describe_machine()["commit"]
+        commit = describe_machine()["commit"]
         later = meta.get("resumed_at_commits", [])
-        if now != [meta.get("commit"), *later][-1]:
-            meta["resumed_at_commits"] = [*later, now]
-            write_text(self.path / "meta.json", json.dumps(meta, indent=2) + "\n")
+        if commit != [meta.get("commit"), *later][-1]:
+            write_meta(self.path, {**meta, "resumed_at_commits": [*later, commit]})
 
     def machine_differences(self) -> list[str]:
-        """Sentences on how this machine differs from the one that started the run."""
+        """Return one sentence per difference from the machine that started the run."""
         return machine_differences(read_meta(self.path), describe_machine())
 
     def checkpoints(self, keep: int = 2, include_replay: bool = True) -> Checkpoints:
+        """Return the checkpoints of this run, of which the newest `keep` are kept."""
         return Checkpoints(self.path / "checkpoints", keep, include_replay)
 
     def log(self, name: str, columns: Iterable[str]) -> CsvLog:
-        """Open one of the four CSV files; the run closes it."""
-        if name not in LOGS:
-            raise ValueError(f"A run has the logs {', '.join(LOGS)}; got {name!r}.")
+        """Open one of the four CSV files. It is closed with the run."""
+        check_choice("the log of a run", name, LOGS)
         if name in self._logs:
             raise ValueError(
-                f"{name}.csv is open already; use the log it was given as."
+                f"{name}.csv is already open. Use the log returned before."
             )
         self._logs[name] = CsvLog(self._log_path(name), columns)
         return self._logs[name]
 
     def log_sizes(self) -> dict[str, int]:
-        """Flush the logs; the sizes of all four, for a checkpoint's `extra`."""
+        """Flush the logs and return the sizes of all four, for a checkpoint's `extra`."""
         sizes = {}
         for name in LOGS:
             path, log = self._log_path(name), self._logs.get(name)
@@ -132,17 +138,17 @@ class RunDirectory:
             sizes[name] = log.size() if log else on_disk
         return sizes
 
-    def cut_logs(self, sizes: Mapping[str, int]) -> None:
-        """Go back to the sizes of a checkpoint; logs that it does not name are emptied."""
+    def truncate_logs(self, sizes: Mapping[str, int]) -> None:
+        """Truncate the logs to the sizes in a checkpoint; a log without a size to 0."""
         for name in LOGS:
             size = sizes.get(name, 0)
             if name in self._logs:
                 self._logs[name].truncate(size)
             else:
-                cut_file(self._log_path(name), size)
+                truncate_file(self._log_path(name), size)
 
     def close(self) -> None:
-        """Close the logs and give the lock back; closing twice is fine."""
+        """Close the logs and release the lock. Closing twice has no effect."""
         try:
             for log in self._logs.values():
                 log.close()
@@ -162,18 +168,51 @@ class RunDirectory:
         self.close()
 
 
+def evaluation_path(out: Path, config: Config, name: str = "default") -> Path:
+    """Return the directory for an evaluation. It must not exist as a run already."""
+    path = run_path(out, config.env.id, config.algo, config.seed, name)
+    if (path / "config.yaml").exists():
+        raise FileExistsError(
+            f"{path} already holds a run or an evaluation. Choose another --out, or "
+            "other --seeds."
+        )
+    return path
+
+
+def save_evaluation(
+    out: Path,
+    config: Config,
+    rows: Sequence[Mapping[str, float]],
+    evaluated: Mapping[str, Any],
+    name: str = "default",
+) -> Path:
+    """Save an evaluation as a run directory, so that reports can compare it with runs.
+
+    `rows` are those of `Episodes.rows`. `evaluated` is recorded in meta.json and names the
+    policy: `{"rule": name}`, or `{"run": path, "env_steps": step}`. Returns the path.
+    """
+    path = evaluation_path(out, config, name)
+    with RunDirectory.create(
+        out, config.env.id, config.algo, config.seed, to_dict(config), name
+    ) as run:
+        write_meta(path, {**read_meta(path), "evaluated": dict(evaluated)})
+        log = run.log("evaluations", ["env_steps", *rows[0]])
+        for row in rows:
+            log.append({"env_steps": int(evaluated.get("env_steps", 0)), **row})
+    return path
+
+
 def run_path(
     root: str | os.PathLike[str], env_id: str, algo: str, seed: int, name: str
 ) -> Path:
-    """Where a run lives: `<root>/<env>/<algo>/<name>/seed-000`."""
-    if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed}.")
+    """Return the directory of a run: `<root>/<env>/<algo>/<name>/seed-000`."""
+    check_count("seed", seed, 0)
     parts = (safe_name(part) for part in (env_id, algo, name))
     return Path(root).joinpath(*parts, f"seed-{seed:03d}")
 
 
 def safe_name(text: str) -> str:
-    """One path component for any id: `ALE/Pong-v5` becomes `ALE-Pong-v5`."""
+    """Return one path component for any id: `ALE/Pong-v5` becomes `ALE-Pong-v5`."""
     safe = re.sub(r"[^A-Za-z0-9._+=-]+", "-", text).strip(".-")
     if not safe:
         raise ValueError(
@@ -183,22 +222,27 @@ def safe_name(text: str) -> str:
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The config of a run, without locking it."""
+    """Read the config of a run without locking it."""
     file = Path(path) / "config.yaml"
     if not file.is_file():
         raise FileNotFoundError(
             f"{path} is no run: it has no config.yaml. A run's directory looks like "
             "runs/<env>/<algo>/<name>/seed-000."
         )
-    return _parse(file, yaml.safe_load)
+    return _read_mapping(file, yaml.safe_load)
 
 
 def read_meta(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the run was started on."""
-    return _parse(Path(path) / "meta.json", json.loads)
+    """Read meta.json, which describes the machine that started the run."""
+    return _read_mapping(Path(path) / "meta.json", json.loads)
 
 
-def _parse(file: Path, parse: Any) -> dict[str, Any]:
+def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
+    """Replace meta.json."""
+    write_text(path / "meta.json", json.dumps(meta, indent=2) + "\n")
+
+
+def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
     with disk_errors(file, "read"):
         data = file.read_bytes()
     try:
@@ -213,25 +257,53 @@ def _parse(file: Path, parse: Any) -> dict[str, Any]:
 
 
 def _acquire_lock(path: Path) -> int:
-    """Hold `<run>/lock` until closed; the kernel lets go of it however a process ends."""
+    """Lock `<run>/lock` until the returned descriptor is closed.
+
+    The kernel releases the lock however the process ends. A process that it forked shares
+    the lock until `_drop_locks` has run there, which may take a moment on a busy machine:
+    a lock whose owner has ended is therefore waited for.
+    """
     file = path / "lock"
+    deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while not _try_lock(descriptor):
+                owner = os.pread(descriptor, 200, 0).decode(errors="replace")
+                if _is_running(owner) or time.monotonic() > deadline:
+                    raise RunInUse(
+                        f"{path} is in use by {owner or 'another process'}: two processes "
+                        "must not write to one run. Wait until it ends, or choose another "
+                        "name."
+                    )
+                time.sleep(0.02)
             os.ftruncate(descriptor, 0)
-            write_all(
-                descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode()
-            )
-        except BlockingIOError:
-            holder = os.read(descriptor, 200).decode(errors="replace")
-            os.close(descriptor)
-            raise RunInUse(
-                f"{path} is in use by {holder or 'another process'}: two processes must "
-                "not write to one run. Wait until it ends, or choose another name."
-            ) from None
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            write_all(descriptor, owner.encode())
         except BaseException:
             os.close(descriptor)
             raise
     _locks.add(descriptor)
     return descriptor
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_running(owner: str) -> bool:
+    """Return False only if `owner`, the text in a lock, is a local process that ended."""
+    found = re.fullmatch(r"process (\d+) on (.*)", owner)
+    if not found or found[2] != socket.gethostname():
+        return True
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

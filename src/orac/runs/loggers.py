@@ -1,12 +1,11 @@
-"""Where numbers go: CSV files that are the same to the byte, and other people's trackers.
+"""Loggers of a run: CSV files, and optional experiment trackers.
 
-A CSV row is written whole or not at all, and a log can be cut back to an earlier size,
-so that a killed and resumed run ends with the files of an uninterrupted one. Trackers
-(TensorBoard, W&B, MLflow) are optional and imported when asked for. Nothing here reads a
-clock; wall-clock times are the caller's, and belong in their own file.
+A CSV row is written completely or not at all, and a log can be truncated to an earlier
+size, so that a killed and resumed run ends with the same files as an uninterrupted one.
+Trackers (TensorBoard, W&B, MLflow) are imported only if they are used. Nothing here reads
+a clock, because wall-clock times belong in their own file.
 """
 
-import difflib
 import hashlib
 import importlib
 import logging
@@ -19,18 +18,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from orac.config.validation import check_choice
 from orac.runs.atomic_io import disk_errors, write_all, write_text
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
 class CsvLog:
-    """An append-only CSV file with fixed columns; rows wait in memory until `flush`."""
+    """An append-only CSV file with fixed columns. Rows stay in memory until `flush`."""
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
         self.path = path
         self.columns = tuple(columns)
-        self._waiting: list[str] = []
+        self._pending: list[str] = []
         with disk_errors(path, "open"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
@@ -38,10 +38,10 @@ class CsvLog:
         self._start()
 
     def _start(self) -> None:
-        """Write the header into an empty file; a started one must have the same."""
+        """Write the header into an empty file; check that any other file has the same."""
         header = self._header.encode()
         if self._size == 0:
-            self._waiting.insert(0, self._header)
+            self._pending.insert(0, self._header)
             self.flush()
         elif os.pread(self._file, len(header), 0) != header:
             raise ValueError(
@@ -50,45 +50,41 @@ class CsvLog:
             )
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row; a column that is not in it stays empty."""
+        """Add a row. Columns without a value stay empty."""
         for name in row:
-            if name not in self.columns:
-                raise ValueError(
-                    f"{self.path.name} has no column {name!r}. "
-                    f"{_nearest(name, self.columns)}"
-                )
-        self._waiting.append(_csv_line(_cell(row.get(x)) for x in self.columns))
+            check_choice(f"a column of {self.path.name}", name, self.columns)
+        self._pending.append(_csv_line(_cell(row.get(x)) for x in self.columns))
 
     def flush(self) -> None:
-        """Hand the waiting rows to the operating system: a killed process keeps them."""
-        data = "".join(self._waiting).encode()
+        """Write the pending rows to the operating system, where they survive a kill."""
+        data = "".join(self._pending).encode()
         with disk_errors(self.path, "write"):
             try:
                 os.lseek(self._file, self._size, os.SEEK_SET)
                 write_all(self._file, data)
             except OSError:
-                # Half a row would spoil the file for every reader.
+                # An incomplete row would make the file unreadable.
                 os.ftruncate(self._file, self._size)
                 raise
         self._size += len(data)
-        self._waiting.clear()
+        self._pending.clear()
 
     def size(self) -> int:
-        """Flush to the disk itself; returns the file's bytes, for a checkpoint."""
+        """Flush to the disk and return the file's size in bytes, for a checkpoint."""
         self.flush()
         with disk_errors(self.path, "write"):
             os.fsync(self._file)
         return self._size
 
     def truncate(self, size: int) -> None:
-        """Go back to an earlier `size`; 0 leaves the header alone."""
-        self._waiting.clear()
-        cut_file(self.path, size)
+        """Truncate the file to an earlier `size`; 0 leaves only the header."""
+        self._pending.clear()
+        truncate_file(self.path, size)
         self._size = size
         self._start()
 
     def close(self) -> None:
-        """Flush and close; closing twice is fine."""
+        """Flush and close. Closing twice has no effect."""
         if self._file >= 0:
             try:
                 self.flush()
@@ -97,8 +93,8 @@ class CsvLog:
                 self._file = -1
 
 
-def cut_file(path: Path, size: int) -> None:
-    """Cut a file back to `size` bytes; no file and size 0 are the same."""
+def truncate_file(path: Path, size: int) -> None:
+    """Truncate a file to `size` bytes; a missing file counts as an empty one."""
     actual = path.stat().st_size if path.exists() else 0
     if actual < size:
         raise ValueError(
@@ -106,12 +102,12 @@ def cut_file(path: Path, size: int) -> None:
             "rows are missing. Restore the file from a copy, or start a new run."
         )
     if actual > size:
-        with disk_errors(path, "cut back"):
+        with disk_errors(path, "truncate"):
             os.truncate(path, size)
 
 
 def _cell(value: Any) -> str:
-    """Text from which the very same number can be read; flags are 0 and 1."""
+    """Return text that reads back as exactly the same number; booleans are 0 and 1."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, bool | np.bool_ | int | np.integer):
@@ -127,24 +123,16 @@ def _cell(value: Any) -> str:
 
 
 def _csv_line(cells: Iterable[str]) -> str:
-    return ",".join(map(_quoted, cells)) + "\n"
-
-
-def _quoted(text: str) -> str:
-    if any(mark in text for mark in ',"\n\r'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = tuple(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."
+    quoted = [
+        '"' + cell.replace('"', '""') + '"' if set(cell) & set(',"\n\r') else cell
+        for cell in cells
+    ]
+    return ",".join(quoted) + "\n"
 
 
 @runtime_checkable
 class Tracker(Protocol):
-    """What the training loop asks of a tracker."""
+    """The methods of a tracker that the training loop calls."""
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None: ...
 
@@ -152,10 +140,9 @@ class Tracker(Protocol):
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Complain of a tracker that cannot be opened before anything is written."""
+    """Raise an error for a tracker that is unknown or not installed."""
     for name in names:
-        if name not in TRACKERS:
-            raise ValueError(f"Unknown tracker {name!r}. {_nearest(name, TRACKERS)}")
+        check_choice("a tracker", name, TRACKERS)
         if name != "tensorboard":
             _require(name, name)
 
@@ -166,10 +153,10 @@ def open_trackers(
     config: Mapping[str, Any],
     start_step: int = 0,
 ) -> list[Tracker]:
-    """The trackers asked for, logging for the run in `directory` from `start_step` on.
+    """Open the named trackers for the run in `directory`, from `start_step` on.
 
-    TensorBoard is on in most runs, so its absence is told in one line of the log;
-    W&B and MLflow are asked for by name, so theirs is an error.
+    TensorBoard is on by default, so if it is not installed one line is logged. W&B and
+    MLflow are requested by name, so if they are not installed an error is raised.
     """
     names = tuple(names)
     check_trackers(names)
@@ -200,11 +187,11 @@ def _require(module: str, extra: str) -> Any:
 
 
 class TensorBoard:
-    """Event files; what an earlier attempt logged after `start_step` is purged."""
+    """TensorBoard event files. Entries after `start_step` of an earlier attempt are purged."""
 
     def __init__(self, directory: Path, start_step: int = 0) -> None:
         tensorboard = _require("tensorboardX", "tensorboard")
-        # The writer names files by the second: a quick resume would overwrite one.
+        # The writer names files by the second; a quick resume would overwrite one.
         self._writer = tensorboard.SummaryWriter(
             str(directory),
             purge_step=start_step + 1 if start_step else None,
@@ -220,7 +207,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A W&B run whose id comes from the directory, so that a resumed run continues it."""
+    """A W&B run with an id made from the directory, so that a resumed run continues it."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
         wandb = importlib.import_module("wandb")
@@ -242,20 +229,20 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """An MLflow run; its id is kept beside the run so that a resumed one continues it."""
+    """An MLflow run with its id saved in the run directory, for a resumed run."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
         self._mlflow = importlib.import_module("mlflow")
-        kept = directory / "mlflow_run_id"
-        known = kept.read_text() if kept.exists() else None
+        id_file = directory / "mlflow_run_id"
+        known = id_file.read_text() if id_file.exists() else None
         name = "/".join(directory.resolve().parts[-4:])
         run = self._mlflow.start_run(run_id=known, run_name=None if known else name)
         if known is None:
-            write_text(kept, run.info.run_id)
+            write_text(id_file, run.info.run_id)
             self._mlflow.log_params(_flat(config))
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        # Names with other characters are refused by the server, brackets for one.
+        # The server rejects names with other characters, such as brackets.
         named = {re.sub(r"[^\w\-. :/]", "_", k): float(v) for k, v in metrics.items()}
         self._mlflow.log_metrics(named, step=step)
 

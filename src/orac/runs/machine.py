@@ -1,13 +1,16 @@
-"""What a run ran on: versions, platform, threads, commit. For `meta.json`.
+"""The machine a run uses: its description for `meta.json`, and its processors.
 
-Bits depend on these: XLA splits sums by the number of threads it may use. Nothing here
-writes to disk.
+The bits of a result depend on versions and threads, because XLA splits sums by the number
+of processors that a process may use. Processors are claimed by locking a file, so that
+two runs on one machine do not share one while another is idle.
 """
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,11 +27,11 @@ PACKAGES = {
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 
 DECISIVE = ("versions", "machine", "threads", "thread_variables")
-"""Fields of which a difference can change the bits of a resumed run."""
+"""Fields whose difference can change the bits of a resumed run."""
 
 
 def describe_machine() -> dict[str, Any]:
-    """Everything about this process that a reader of its results may ask for."""
+    """Describe this process: versions, platform, threads and commit."""
     return {
         "versions": {
             **{name: _version(package) for name, package in PACKAGES.items()},
@@ -45,43 +48,22 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def count_threads() -> int:
-    """How many processors this process may use, which is how many threads XLA takes."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
-    """The number of threads a run was started with, if it says."""
-    try:
-        meta = json.loads((Path(run_dir) / "meta.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return meta.get("threads") if isinstance(meta, dict) else None
-
-
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """One sentence for each difference that may change the bits of a resumed run."""
+    """Return one sentence per difference that may change the bits of a resumed run."""
     sentences = []
     for field in DECISIVE:
         old, new = then.get(field), now.get(field)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            names = dict.fromkeys([*old, *new])
-            pairs = [(name, old.get(name), new.get(name)) for name in names]
-        else:
-            pairs = [(field, old, new)]
-        sentences += [
-            f"The run was started with {name} {_say(was)} and goes on with {_say(is_)}: "
-            "it may not end bit-identical to an uninterrupted one."
-            for name, was, is_ in pairs
-            if was != is_
-        ]
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+            old, new = {field: old}, {field: new}
+        for name in dict.fromkeys([*old, *new]):
+            values = (old.get(name), new.get(name))
+            if values[0] != values[1]:
+                was, is_now = ("unset" if v is None else v for v in values)
+                sentences.append(
+                    f"The run was started with {name} {was} and goes on with {is_now}: "
+                    "it may not end bit-identical to an uninterrupted one."
+                )
     return sentences
-
-
-def _say(value: Any) -> str:
-    return "unset" if value is None else str(value)
 
 
 def _version(package: str) -> str | None:
@@ -92,7 +74,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit(folder: Path) -> str | None:
-    """The commit of the repository that a folder is in, marked when files were changed."""
+    """Return the commit of a folder's repository, marked if files were changed."""
     try:
         run = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
@@ -104,3 +86,61 @@ def _commit(folder: Path) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return run.stdout.strip() or None
+
+
+def count_threads() -> int:
+    """Return the number of processors this process may use, and so of XLA's threads."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
+    """Return the number of threads a run was started with, or None if unknown."""
+    try:
+        meta = json.loads((Path(run_dir) / "meta.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return meta.get("threads") if isinstance(meta, dict) else None
+
+
+def limit_threads(threads: int | None) -> None:
+    """Use at most this many processors. Call it before JAX starts.
+
+    A run that was started on fewer threads is then resumed with the same bits.
+    """
+    if threads and threads < count_threads():
+        claim_processors(threads)
+
+
+def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
+    """Use only `threads` processors, if possible ones that no other run has claimed.
+
+    The kernel releases a claim however the process ends. If too few processors are free,
+    busy ones are shared evenly. Systems without CPU affinity (macOS) are left unchanged.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    allowed = sorted(os.sched_getaffinity(0))
+    folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    chosen = []
+    for processor in allowed:
+        if len(chosen) < threads and _claim(folder / str(processor)):
+            chosen.append(processor)
+    # The first busy one differs between processes, so that all are shared evenly.
+    start = os.getpid() % len(allowed)
+    busy = [p for p in allowed[start:] + allowed[:start] if p not in chosen]
+    chosen += busy[: threads - len(chosen)]
+    os.sched_setaffinity(0, chosen)
+    return sorted(chosen)
+
+
+def _claim(file: Path) -> bool:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True

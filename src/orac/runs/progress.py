@@ -1,7 +1,6 @@
-"""How far a run is, for the person who waits: a bar, or plain lines without a terminal.
+"""Progress display of a run: a bar in a terminal, plain lines elsewhere.
 
-The bar has no thread of its own and catches no signal, so Ctrl-C goes where it should.
-Nothing here decides anything about the run.
+The bar starts no thread and handles no signals, so that Ctrl-C reaches the training loop.
 """
 
 import math
@@ -16,14 +15,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-SHOWN = ("reward", "cost", "risk", "limit", "multiplier")
-"""Shown first and in this order; other metrics follow as they come."""
+FIRST_METRICS = ("reward", "cost", "risk", "limit", "multiplier")
+"""Metrics shown first, in this order; others follow in the order of their arrival."""
 
 REFRESH_SECONDS = 0.2
 
 
 class Progress:
-    """Steps done, steps a second, time left and the metrics of the last update."""
+    """Display of steps, steps per second, time left and the newest metrics."""
 
     def __init__(
         self,
@@ -35,14 +34,14 @@ class Progress:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`line_seconds` is the least time between two plain lines."""
+        """Start at `start_step`; plain lines are at least `line_seconds` apart."""
         self.total_steps = total_steps
         self._quiet = quiet
         self._line_seconds = line_seconds
         self._console = console or Console()
         self._clock = clock
         self._step = start_step
-        # A window, as the first stretch holds the compilation and says little.
+        # Only recent times, because the first include the compilation.
         self._times = deque([(clock(), start_step)], maxlen=12)
         self._metrics: dict[str, float] = {}
         self._shown_at = float("-inf")
@@ -50,10 +49,9 @@ class Progress:
         self._live: Live | None = None
 
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """Tell how far the run is; cheap, so call it as often as there is news.
+        """Set the step and new values of metrics, and refresh the display if it is due.
 
-        `metrics` are numbers by name, NaN where there is none yet; those of earlier
-        updates stay shown.
+        A metric is NaN while it has no value; metrics that are not given stay displayed.
         """
         now = self._clock()
         self._step = step
@@ -69,7 +67,7 @@ class Progress:
     def _show(self, is_bar: bool) -> None:
         self._shown_step = self._step
         if not is_bar:
-            # Plain text: brackets in a name are no mark-up, colons no emoji.
+            # As `Text`, brackets in a name are not mark-up, and colons no emoji.
             self._console.print(Text(self.line()), soft_wrap=True)
             return
         if self._live is None:
@@ -78,7 +76,7 @@ class Progress:
         self._live.update(self._bar(), refresh=True)
 
     def steps_per_second(self) -> float:
-        """Over the last few updates; 0 before the first."""
+        """Return the speed over the last few updates; 0 before the first."""
         (first_time, first_step), (last_time, last_step) = (
             self._times[0],
             self._times[-1],
@@ -87,23 +85,26 @@ class Progress:
         return (last_step - first_step) / elapsed if elapsed > 0 else 0.0
 
     def seconds_left(self) -> float | None:
+        """Return the estimated time left; None while the speed is unknown."""
         rate = self.steps_per_second()
         return max(0, self.total_steps - self._step) / rate if rate > 0 else None
 
     def line(self) -> str:
-        """All of it in one line of plain text."""
+        """Return the whole display as one line of plain text."""
         parts = [f"step {self._step:,}/{self.total_steps:,}", self._speed()]
         return "  ".join([*parts, self._numbers()]).rstrip()
 
     def _speed(self) -> str:
-        return f"{self.steps_per_second():,.0f} steps/s  left {_clock_text(self.seconds_left())}"
+        left = clock_text(self.seconds_left())
+        return f"{self.steps_per_second():,.0f} steps/s  left {left}"
 
     def _numbers(self) -> str:
-        names = [name for name in SHOWN if name in self._metrics]
-        names += [name for name in self._metrics if name not in SHOWN]
-        return "  ".join(
-            f"{name} {_number_text(self._metrics[name])}" for name in names
-        )
+        names = [name for name in FIRST_METRICS if name in self._metrics]
+        names += [name for name in self._metrics if name not in FIRST_METRICS]
+        # A dash stands for a metric that has no value yet.
+        values = {name: self._metrics[name] for name in names}
+        texts = {k: "-" if math.isnan(v) else f"{v:.4g}" for k, v in values.items()}
+        return "  ".join(f"{name} {text}" for name, text in texts.items())
 
     def _bar(self) -> Group:
         share = self._step / max(1, self.total_steps)
@@ -117,7 +118,7 @@ class Progress:
         return Group(grid, Text(self._numbers(), overflow="fold"))
 
     def close(self) -> None:
-        """Show the last state and give the terminal back; closing twice is fine."""
+        """Show the last state and release the terminal. Closing twice has no effect."""
         if not self._quiet and self._shown_step != self._step:
             self._show(self._console.is_terminal)
         if self._live is not None:
@@ -132,12 +133,8 @@ class Progress:
         self.close()
 
 
-def _number_text(value: float) -> str:
-    """Four digits; a dash where nothing was measured yet."""
-    return "-" if math.isnan(value) else f"{value:.4g}"
-
-
-def _clock_text(seconds: float | None) -> str:
+def clock_text(seconds: float | None) -> str:
+    """Format a duration as hours:minutes:seconds, and an unknown one as `?`."""
     if seconds is None:
         return "?"
     hours, rest = divmod(round(seconds), 3600)

@@ -1,51 +1,38 @@
-"""A replay ring <-> append-only segment files: a row is written once, not every time.
+"""Save a replay as append-only segment files, so that a row is not written at every save.
 
-A ring has `storage`, a pytree whose leaves share a leading axis (the capacity), and
-`inserted`, how many rows ever went in; row i lives at position i % capacity and is
-never changed until it is overwritten. A segment holds rows first..last-1 in the order
-in which they were inserted. Which segments a checkpoint needs is in its manifest, not
-here.
+A replay is a ring buffer: `storage` is a pytree whose leaves share a leading axis (the
+capacity), and `inserted` counts all rows ever inserted. Row i is at position i % capacity
+and does not change until it is overwritten. A segment holds the rows first..last-1 in the
+order of insertion. A checkpoint's manifest lists the segments that it needs.
 """
 
 import math
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
-from orac.runs.atomic_io import Damaged
+from orac.runs.atomic_io import DamagedFileError
 
 SEGMENT_BYTES = 1 << 26
-"""A longer stretch becomes several segments: little memory is needed at once."""
+"""Largest segment; more rows become several segments, which limits the memory needed."""
 
 MERGE_BYTES = 1 << 23
-"""Small segments are rewritten as one of up to this size: bounded work, and a ring of
-half a gigabyte is some hundred files at most, however often one saves."""
+"""Small segments are merged into one of up to this size. The work stays bounded, and a
+replay of half a gigabyte has at most some hundred files, however often it is saved."""
 
 
-@runtime_checkable
-class Ring(Protocol):
-    """The part of a replay that is saved; in practice a NamedTuple."""
-
-    @property
-    def storage(self) -> PyTree: ...
-
-    @property
-    def inserted(self) -> Any: ...
-
-    def _replace(self, **fields: Any) -> Any: ...
-
-
-RingType = TypeVar("RingType", bound=Ring)
+Replay = Any
+"""A NamedTuple with `storage` and `inserted`, such as `core.replay.ReplayState`."""
 
 
 class Segment(NamedTuple):
-    """Rows first..last-1, in a file with this digest."""
+    """A file with the rows first..last-1 and this digest."""
 
     first: int
     last: int
@@ -56,8 +43,8 @@ class Segment(NamedTuple):
         return f"segment-{self.first:012d}-{self.last:012d}.arrays"
 
 
-class SavedRing(NamedTuple):
-    """What a manifest says of the replay."""
+class SavedReplay(NamedTuple):
+    """Entry of a replay in a manifest."""
 
     capacity: int
     inserted: int
@@ -65,7 +52,7 @@ class SavedRing(NamedTuple):
 
 
 def capacity_of(storage: PyTree) -> int:
-    """The length of the leading axis that every leaf shares."""
+    """Return the length of the leading axis that all leaves share."""
     sizes = {leaf.shape[0] if leaf.shape else 0 for leaf in jax.tree.leaves(storage)}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(
@@ -75,23 +62,28 @@ def capacity_of(storage: PyTree) -> int:
     return sizes.pop()
 
 
-def save_segments(directory: Path, ring: Ring, written: list[Segment]) -> list[Segment]:
-    """Write the rows that `written` lacks; returns the segments of the whole ring."""
-    keep, stretches = _plan(ring, written)
+def save_segments(
+    directory: Path, replay: Replay, written: list[Segment]
+) -> list[Segment]:
+    """Write the rows that are not in `written`. Returns all segments of the replay."""
+    keep, ranges = _plan(replay, written)
     fresh = []
-    for first, last in stretches:
-        rows = read_rows(ring.storage, first, last)
+    for first, last in ranges:
+        rows = read_rows(replay.storage, first, last)
         path = directory / Segment(first, last, "").name
         fresh.append(Segment(first, last, save_arrays(path, rows)))
     return keep + fresh
 
 
 def _plan(
-    ring: Ring, written: list[Segment]
+    replay: Replay, written: list[Segment]
 ) -> tuple[list[Segment], list[tuple[int, int]]]:
-    """Which segments stay as they are, and which stretches of rows to write."""
-    inserted, capacity = int(ring.inserted), capacity_of(ring.storage)
-    row_bytes = max(1, _row_bytes(ring.storage))
+    """Return the segments that stay as they are, and the ranges of rows to write."""
+    inserted, capacity = int(replay.inserted), capacity_of(replay.storage)
+    leaves = jax.tree.leaves(replay.storage)
+    row_bytes = max(
+        1, sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)
+    )
     oldest = max(0, inserted - capacity)
     if written and written[-1].last > inserted:
         raise ValueError(
@@ -100,8 +92,8 @@ def _plan(
         )
     keep = [segment for segment in written if segment.last > oldest]
     first = max(oldest, keep[-1].last if keep else 0)
-    # Two neighbours become one when the older is not the larger, as in a binary
-    # counter: each row is rewritten a logarithmic number of times, from the ring.
+    # Two neighbours are merged if the older is not the larger, as in a binary counter:
+    # each row is rewritten a logarithmic number of times, from the replay in memory.
     while (
         first < inserted and keep and keep[-1].last - keep[-1].first <= inserted - first
     ):
@@ -110,23 +102,18 @@ def _plan(
             break
         first = merged
         keep.pop()
-    most = max(1, SEGMENT_BYTES // row_bytes)
-    cuts = [*range(first, inserted, most), inserted]
+    max_rows = max(1, SEGMENT_BYTES // row_bytes)
+    cuts = [*range(first, inserted, max_rows), inserted]
     return keep, list(pairwise(cuts))
 
 
-def _row_bytes(storage: PyTree) -> int:
-    leaves = jax.tree.leaves(storage)
-    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)
-
-
 def read_rows(storage: PyTree, first: int, last: int) -> PyTree:
-    """Rows first..last-1 as NumPy arrays; only they leave the device."""
+    """Return rows first..last-1 as NumPy arrays; only these leave the device."""
     count, capacity = last - first, capacity_of(storage)
     leaves, structure = jax.tree.flatten(storage)
     on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
-    # Compiled for powers of two only: a run that saves at odd moments compiles a few
-    # programs, not one for every number of rows.
+    # Compiled only for powers of two, so that a run which saves at irregular steps does
+    # not compile one program for every number of rows.
     padded = min(1 << (count - 1).bit_length(), capacity)
     taken = iter(_take_rows(on_device, first % capacity, padded) if on_device else [])
     rows = [
@@ -143,69 +130,67 @@ def _take_rows(leaves: list[jax.Array], start: Any, count: int) -> list[jax.Arra
     return [leaf[(start + jnp.arange(count)) % leaf.shape[0]] for leaf in leaves]
 
 
-def load_ring(directory: Path, template: RingType, saved: SavedRing) -> RingType:
-    """The ring as it was; rows that were never inserted are zeros."""
+def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay:
+    """Load a replay; rows that were never inserted are zeros."""
     capacity = capacity_of(template.storage)
     if capacity != saved.capacity:
         raise ValueError(
             f"The saved replay holds {saved.capacity} rows, this run's {capacity}. "
             "Resume with the configuration of the run, or start a new one."
         )
-    _check_cover(directory, saved)
+    _check_segments(directory, saved)
     leaves, structure = jax.tree.flatten(template.storage)
-    rings = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+    buffers = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
     for segment in saved.segments:
         count = segment.last - segment.first
         like = [
-            np.broadcast_to(np.zeros((), x.dtype), (count, *x.shape[1:])) for x in rings
+            np.broadcast_to(np.zeros((), x.dtype), (count, *x.shape[1:]))
+            for x in buffers
         ]
         rows = load_arrays(
             directory / segment.name, structure.unflatten(like), segment.digest
         )
-        # The oldest segment may begin with rows that were overwritten since.
+        # The oldest segment may start with rows that have been overwritten since.
         skip = max(0, saved.inserted - capacity - segment.first)
-        for ring, values in zip(rings, jax.tree.leaves(rows), strict=True):
-            _place(ring, values[skip:], segment.first + skip)
+        for buffer, values in zip(buffers, jax.tree.leaves(rows), strict=True):
+            _insert(buffer, values[skip:], segment.first + skip)
     storage = []
     for leaf in leaves:
-        ring = rings.pop(0)
-        storage.append(ring if isinstance(leaf, np.ndarray) else jnp.array(ring))
-    return template._replace(
-        storage=structure.unflatten(storage),
-        inserted=_like_counter(template.inserted, saved.inserted),
-    )
+        buffer = buffers.pop(0)
+        storage.append(buffer if isinstance(leaf, np.ndarray) else jnp.array(buffer))
+    inserted, like = saved.inserted, template.inserted
+    if not isinstance(like, int):
+        inserted = np.full(like.shape, inserted, like.dtype)
+        if not isinstance(like, np.ndarray | np.generic):
+            inserted = jnp.array(inserted)
+    return template._replace(storage=structure.unflatten(storage), inserted=inserted)
 
 
-def _place(ring: np.ndarray, rows: np.ndarray, first: int) -> None:
-    """Put rows into the ring from row number `first` on, around its end if need be."""
-    start = first % len(ring)
-    before_end = min(len(rows), len(ring) - start)
-    ring[start : start + before_end] = rows[:before_end]
-    ring[: len(rows) - before_end] = rows[before_end:]
+def _insert(buffer: np.ndarray, rows: np.ndarray, first: int) -> None:
+    """Put rows into a ring buffer from row number `first` on, around its end if needed."""
+    start = first % len(buffer)
+    before_end = min(len(rows), len(buffer) - start)
+    buffer[start : start + before_end] = rows[:before_end]
+    buffer[: len(rows) - before_end] = rows[before_end:]
 
 
-def _like_counter(like: Any, value: int) -> Any:
-    if isinstance(like, int):
-        return value
-    array = np.full(like.shape, value, like.dtype)
-    return array if isinstance(like, np.ndarray | np.generic) else jnp.array(array)
+def empty_replay(template: Replay) -> Replay:
+    """Return a replay of zeros with nothing inserted, with the shapes of `template`."""
+    nothing = SavedReplay(capacity_of(template.storage), 0, [])
+    return load_replay(Path(), template, nothing)
 
 
-def empty_ring(template: RingType) -> RingType:
-    """A ring of zeros with nothing inserted, shaped as `template`."""
-    nothing = SavedRing(capacity_of(template.storage), 0, [])
-    return load_ring(Path(), template, nothing)
-
-
-def _check_cover(directory: Path, saved: SavedRing) -> None:
-    """Segments must be neighbours and reach from the oldest row to the newest."""
+def _check_segments(directory: Path, saved: SavedReplay) -> None:
+    """Check that the segments are adjacent and cover the oldest to the newest row."""
     reached = max(0, saved.inserted - saved.capacity)
     for index, segment in enumerate(saved.segments):
-        joins = segment.first <= reached if index == 0 else segment.first == reached
-        if not (joins and reached < segment.last):
-            raise Damaged(
-                f"{directory / segment.name} does not join the rows before it."
+        adjacent = segment.first <= reached if index == 0 else segment.first == reached
+        if not (adjacent and reached < segment.last):
+            raise DamagedFileError(
+                f"{directory / segment.name} does not continue the rows before it."
             )
         reached = segment.last
     if reached != saved.inserted:
-        raise Damaged(f"{directory} lacks the rows from {reached} to {saved.inserted}.")
+        raise DamagedFileError(
+            f"{directory} lacks the rows from {reached} to {saved.inserted}."
+        )

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 from orac.config.serialization import to_dict
+from orac.runs.arrays import from_json, to_json
 from orac.runs.directory import RunDirectory
-from orac.runs.json_arrays import from_json, to_json
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
 from orac.training.state import empty_replay
 
@@ -98,7 +98,7 @@ class RunLogger:
         ring = jax.eval_shape(lambda: empty_replay(problem, config))
         loaded = self.checkpoints.load_latest(template, ring)
         if loaded is None:
-            self.run.cut_logs({})
+            self.run.truncate_logs({})
             return [
                 f"{self.run.path} has no checkpoint yet: the run starts again from its "
                 "config."
@@ -113,7 +113,7 @@ class RunLogger:
             )
         for field in dataclasses.fields(counters):
             setattr(counters, field.name, loaded.extra["counters"][field.name])
-        self.run.cut_logs(loaded.extra["log_sizes"])
+        self.run.truncate_logs(loaded.extra["log_sizes"])
         self._saved_step = loaded.step
         return told
 

@@ -11,13 +11,13 @@ from orac.experiments.launcher.worker import Task
 CLAIM = """
 import sys
 from pathlib import Path
-from orac.runs.processors import claim_processors
+from orac.runs.machine import claim_processors
 print(*claim_processors({threads}, Path({folder!r})), flush=True)
 sys.stdin.read()
 """
 LIMIT = """
 import os, sys
-from orac.runs.processors import limit_threads
+from orac.runs.machine import limit_threads
 limit_threads({threads})
 print(*sorted(os.sched_getaffinity(0)), flush=True)
 sys.stdin.read()
