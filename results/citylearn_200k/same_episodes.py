@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
+# These are the module names of commit 79b39af, with which this script runs.
 import orac
-from orac.core.risk import cvar
-from orac.envs.citylearn.env import CityLearn
-from orac.envs.citylearn.rules import RULES
-from orac.evaluation.result import Episodes, risk_of_episodes
-from orac.evaluation.rollout import roll_out
+from orac.envs.citylearn import CityLearn
+from orac.envs.citylearn_rules import RULES
+from orac.evaluation import Episodes, risk_of_episodes, roll_out
+from orac.risk import cvar
 from orac.training.runners import actor_policy
 
 AGENTS = ("orac", "wcsac", "sac-lag")

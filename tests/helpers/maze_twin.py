@@ -1,6 +1,6 @@
-"""A slow GuardedMaze in plain Python, written from the rules and not from the JAX code.
+"""A slow GuardedMaze in plain Python, written from its specification, not from the JAX code.
 
-One maze, one step at a time, in double precision, with `if` where the other has `where`.
+It is one maze in double precision, stepped one step at a time.
 """
 
 import math
@@ -30,7 +30,7 @@ class Twin:
     charged: set[str] = field(default_factory=set)
     bonus_is_gone: bool = False
     near_edge: bool = False
-    """Whether the last step had a point so near a cell's edge that rounding may decide."""
+    """Whether rounding may decide in which cell a point of the last step lies."""
 
     def letter(self, x: float, y: float) -> str:
         for value in (x, y):
@@ -40,19 +40,19 @@ class Twin:
         return self.drawing[row][math.floor(x + 0.5)]
 
     def step(self, action, noise):
-        """Reward, cost, terminated, truncated, moved and path."""
+        """Take a step and return reward, cost, terminated, truncated, moved and path."""
         self.near_edge = False
         was_in = self.letter(self.x, self.y)
         proposed = []
-        for value, wish, shake, size in zip(
+        for value, move, deviation, size in zip(
             (self.x, self.y),
             action,
             noise,
             (len(self.drawing[0]), len(self.drawing)),
             strict=True,
         ):
-            wish = min(max(wish, -1.0), 1.0)
-            target = value + wish + self.noise_scale * shake
+            move = min(max(move, -1.0), 1.0)
+            target = value + move + self.noise_scale * deviation
             proposed.append(min(max(target, 0.0), size - 1.0))
         middle = self.letter((self.x + proposed[0]) / 2, (self.y + proposed[1]) / 2)
         moved = middle != "#" and self.letter(*proposed) != "#"

@@ -1,4 +1,4 @@
-"""Pictures of the maze: what is in them, and what is said when they cannot be made."""
+"""Tests of the drawings of GuardedMaze: their contents, and a missing matplotlib."""
 
 import builtins
 import subprocess
@@ -9,10 +9,18 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from orac.envs.maze.drawing import Trajectory, plot_trajectories
+from orac.envs.baselines import short_path
+from orac.envs.maze.drawing import (
+    AGENT_COLOUR,
+    CELL_PIXELS,
+    COLOURS,
+    Trajectory,
+    draw_state,
+    plot_trajectories,
+    to_trajectories,
+)
 from orac.envs.maze.env import GuardedMaze, MazeState
-from orac.envs.maze.film import animate_episode
-from orac.envs.maze.pixels import AGENT_COLOUR, CELL_PIXELS, COLOURS, draw_state
+from orac.evaluation.rollout import record_episodes
 
 SHORT = Trajectory(
     label="short way",
@@ -29,7 +37,7 @@ LONG = Trajectory(
 )
 
 
-def words_of(figure):
+def texts_of(figure):
     texts = [text.get_text() for text in figure.axes[0].texts]
     for legend in figure.legends:
         texts += [text.get_text() for text in legend.get_texts()]
@@ -55,7 +63,7 @@ def test_image_shows_every_cell_in_its_colour_with_y_upwards():
     assert pixel(image, 1, 1) == AGENT_COLOUR
 
 
-def test_image_moves_with_the_agent_and_hides_the_guard():
+def test_image_shows_the_agent_but_not_the_guard():
     layout = GuardedMaze().layout
     here, there = draw_state(state_at(1, 1), layout), draw_state(state_at(2, 6), layout)
     assert pixel(there, 2, 6) == AGENT_COLOUR
@@ -64,19 +72,19 @@ def test_image_moves_with_the_agent_and_hides_the_guard():
     np.testing.assert_array_equal(draw_state(guarded, layout), here)
 
 
-def test_figure_tells_trajectories_costs_and_cells_in_words():
+def test_figure_labels_trajectories_costs_and_cells():
     figure = plot_trajectories(GuardedMaze(), [SHORT, LONG], "Two ways")
     assert isinstance(figure, Figure)
-    words = words_of(figure)
-    assert {"R", "P", "B", "G", "cost 20", "cost 4"} <= set(words)
-    assert "short way\n3 steps, return +14, cost 20, a guard was there" in words
-    assert "long way\n3 steps, return +14, cost 4" in words
-    assert any("cost 2, or 20 with a guard" in text for text in words)
-    assert any("15% of the episodes" in text for text in words)
+    texts = texts_of(figure)
+    assert {"R", "P", "B", "G", "cost 20", "cost 4"} <= set(texts)
+    assert "short way\n3 steps, return +14, cost 20, a guard was there" in texts
+    assert "long way\n3 steps, return +14, cost 4" in texts
+    assert any("cost 2, or 20 with a guard" in text for text in texts)
+    assert any("15% of the episodes" in text for text in texts)
     assert figure.axes[0].get_title(loc="left") == "Two ways"
 
 
-def test_figure_draws_each_trajectory_where_it_went():
+def test_figure_draws_the_positions_of_each_trajectory():
     axes = plot_trajectories(GuardedMaze(), [SHORT, LONG]).axes[0]
     paths = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 1]
     np.testing.assert_array_equal(paths, [SHORT.positions, LONG.positions])
@@ -84,12 +92,12 @@ def test_figure_draws_each_trajectory_where_it_went():
     assert len(set(styles)) == 2
 
 
-def test_figure_of_another_map_shows_only_what_it_has():
+def test_figure_explains_only_the_cells_of_its_map():
     figure = plot_trajectories(GuardedMaze(map="16x16", guard_probability=0.2))
-    words = " ".join(words_of(figure))
-    assert "20% of the episodes" in words
-    assert "reward +32" in words
-    assert "pink" not in words
+    text = " ".join(texts_of(figure))
+    assert "20% of the episodes" in text
+    assert "reward +32" in text
+    assert "pink" not in text
     assert figure.axes[0].get_xlim() == (-0.5, 15.5)
 
 
@@ -99,63 +107,36 @@ def test_figure_can_be_saved(tmp_path):
         assert image.size == (960, 600)
 
 
-def test_film_has_a_frame_for_the_start_and_each_step_and_stays_on_the_last(tmp_path):
-    path = animate_episode(GuardedMaze(), SHORT, tmp_path / "episode.gif", 5.0)
-    with Image.open(path) as film:
-        durations = []
-        for frame in range(film.n_frames):
-            film.seek(frame)
-            durations.append(film.info["duration"])
-        assert film.size == (960, 600)
-    # Four frames of 0.2 s; the last one is held for two seconds more.
-    assert durations == [200, 200, 200, 2200]
+@pytest.mark.parametrize("normalize_obs", [False, True])
+def test_recorded_episodes_become_trajectories(normalize_obs):
+    maze = GuardedMaze(
+        action_noise=0.0,
+        start_box=(4.0, 1.0, 4.0, 1.0),
+        guard_probability=1.0,
+        normalize_obs=normalize_obs,
+    )
+    recording = record_episodes(maze, short_path(maze), episodes=2)
+    first, second = to_trajectories(maze, recording, "short")
+    # Right into the red cell, then diagonally into the goal.
+    expected = [(4, 1), (5, 1), (6, 2)]
+    np.testing.assert_allclose(first.positions, expected, atol=1e-5)
+    assert first.rewards.tolist() == [-1.0, 16.0]
+    assert first.costs.tolist() == [20.0, 0.0]
+    assert (first.label, first.guard) == ("short", True)
+    np.testing.assert_array_equal(second.positions, first.positions)
 
 
-def test_film_can_be_an_mp4(tmp_path):
-    path = animate_episode(GuardedMaze(), SHORT, tmp_path / "episode.mp4")
-    assert path.read_bytes()[4:8] == b"ftyp"
-
-
-@pytest.mark.parametrize(
-    ("name", "speed", "message"),
-    [
-        ("episode.avi", 3.0, r"written as .gif or .mp4, got 'episode.avi'"),
-        ("episode.gif", 0.0, "frames_per_second must be above 0"),
-    ],
-)
-def test_film_that_cannot_be_written_is_refused(tmp_path, name, speed, message):
-    with pytest.raises(ValueError, match=message):
-        animate_episode(GuardedMaze(), SHORT, tmp_path / name, speed)
-
-
-@pytest.mark.parametrize(
-    ("missing", "call", "message"),
-    [
-        (
-            "matplotlib",
-            lambda path: plot_trajectories(GuardedMaze()),
-            r'pip install "orac-rl\[plots\]"',
-        ),
-        (
-            "imageio",
-            lambda path: animate_episode(GuardedMaze(), SHORT, path / "film.mp4"),
-            r'pip install "orac-rl\[video\]"',
-        ),
-    ],
-)
-def test_missing_package_is_named_with_its_extra(
-    monkeypatch, tmp_path, missing, call, message
-):
+def test_missing_matplotlib_is_named_with_its_extra(monkeypatch):
     real_import = builtins.__import__
 
     def refuse(name, *args, **kwargs):
-        if name.split(".")[0] == missing:
+        if name.split(".")[0] == "matplotlib":
             raise ImportError(name)
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ImportError, match=message):
-        call(tmp_path)
+    with pytest.raises(ImportError, match=r'pip install "orac-rl\[plots\]"'):
+        plot_trajectories(GuardedMaze())
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")

@@ -1,8 +1,9 @@
-"""GuardedMaze for people: a figure of the maze with labelled trajectories in it.
+"""Drawings of GuardedMaze: an image of one state, and a figure with trajectories.
 
-Needs matplotlib, imported when something is drawn. Colours are Okabe and Ito's, and each
-comes with a letter, a hatching or a line style, so that none is needed to read the
-picture. Draws what it is given; `maze_controllers.record_episode` plays an episode.
+`draw_state` makes the image that `render_mode="rgb_array"` returns, with NumPy only.
+`plot_trajectories` needs matplotlib, which is imported when it is called. Colours are those
+of Okabe and Ito, which people with colour vision deficiencies can tell apart. Each also has
+a letter, a hatching or a line style, so that the pictures can be read without colours.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orac.envs.maze.env import GuardedMaze, goal_reward, num_paid_steps
-from orac.envs.maze.pixels import COLOURS, START_COLOUR
+from orac.envs.maze.maps import MazeMap
 
+CELL_PIXELS = 40
+COLOURS = {
+    "#": "#4D4D4D",
+    ".": "#FFFFFF",
+    "s": "#FFFFFF",
+    "R": "#D55E00",
+    "P": "#CC79A7",
+    "B": "#F0E442",
+    "G": "#009E73",
+}
+AGENT_COLOUR = "#0072B2"
+START_COLOUR = "#56B4E9"
+
+_GLYPHS = {
+    "R": "XX. X.X XX. X.X X.X",
+    "P": "XXX X.X XXX X.. X..",
+    "B": "XX. X.X XX. X.X XX.",
+    "G": "XXX X.. X.X X.X XXX",
+}
 _HATCHES = {"R": "///", "P": "...", "B": "", "G": "xx"}
 _LINES = (
     ("#0072B2", "-", "o"),
@@ -22,29 +41,90 @@ _LINES = (
 )
 _COST_STYLE = {"marker": "X", "s": 160, "c": "#FFFFFF", "edgecolors": "#000000"}
 _LETTER_STYLE = {"ha": "right", "fontsize": 10, "weight": "bold", "zorder": 6}
-_FIGURE_SIZE = (9.6, 6.0)
-_MAP_PLACE = (0.04, 0.13, 0.5, 0.8)
+
+Maze = Any
+"""A `GuardedMaze`, whose module imports this one and so cannot be imported here."""
 
 
 class Trajectory(NamedTuple):
-    """One episode as it was."""
+    """One recorded episode."""
 
     label: str
     positions: np.ndarray
-    """Every place from the start on: one more than there are steps."""
+    """Positions from the start on: one more than there are steps."""
     rewards: np.ndarray
     costs: np.ndarray
     guard: bool | None = None
-    """Whether a guard was there, which the agent did not know; None leaves it untold."""
+    """Whether there was a guard, which the agent did not observe; None leaves it open."""
+
+
+def draw_state(state: Any, layout: MazeMap) -> np.ndarray:
+    """Return a uint8 image of the maze and the agent with shape (height, width, 3).
+
+    The guard is not drawn, because agents that learn from images must not see it.
+    """
+    size = CELL_PIXELS
+    # The image is drawn with its first row at the bottom, as coordinates grow.
+    image = np.zeros((layout.height * size, layout.width * size, 3), np.uint8)
+    for x, y in np.ndindex(layout.width, layout.height):
+        letter = layout.letter((x, y))
+        cell = image[y * size : (y + 1) * size, x * size : (x + 1) * size]
+        cell[:] = _rgb(COLOURS[letter])
+        if letter != "#":
+            cell[0], cell[:, 0] = 225, 225
+        if letter in _GLYPHS:
+            glyph = [[dot == "X" for dot in row] for row in _GLYPHS[letter].split()]
+            mask = np.array(glyph)[::-1].repeat(size // 10, 0).repeat(size // 10, 1)
+            low, left = ((size - length) // 2 for length in mask.shape)
+            cell[low : low + mask.shape[0], left : left + mask.shape[1]][mask] = 0
+    left, bottom, right, top = map(_pixel, layout.start_box)
+    box = image[bottom : top + 1, left : right + 1]
+    for edge in (box[:2], box[-2:], box[:, :2], box[:, -2:]):
+        edge[:] = _rgb(START_COLOUR)
+    x, y = np.asarray(state.xy).tolist()
+    rows, columns = np.indices(image.shape[:2])
+    distance = np.hypot(columns - _pixel(x), rows - _pixel(y)) / size
+    image[distance < 0.28] = 255
+    image[distance < 0.22] = _rgb(AGENT_COLOUR)
+    return image[::-1].copy()
+
+
+def _pixel(coordinate: float) -> int:
+    return round((coordinate + 0.5) * CELL_PIXELS)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def to_trajectories(maze: Maze, recording: Any, label: str) -> list[Trajectory]:
+    """Return the episodes of a `Recording` (see `orac.evaluation.rollout`) of this maze."""
+    positions = np.asarray(maze.position_of(recording.observations))
+    return [
+        Trajectory(
+            label,
+            positions[: length + 1, i],
+            recording.rewards[:length, i],
+            recording.costs[:length, i, 0],
+            bool(recording.metrics["guard_present"][i]),
+        )
+        for i, length in enumerate(recording.lengths)
+    ]
 
 
 def plot_trajectories(
-    params: GuardedMaze, trajectories: Sequence[Trajectory] = (), title: str = ""
+    maze: Maze, trajectories: Sequence[Trajectory] = (), title: str = ""
 ) -> Any:
-    """A matplotlib figure of the maze, with any number of episodes drawn into it."""
-    figure, axes = make_figure(params, title)
+    """Return a matplotlib figure of the maze with any number of episodes drawn into it."""
+    matplotlib = import_matplotlib()
+    figure = matplotlib.figure.Figure(figsize=(9.6, 6.0), dpi=100)
+    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.04, 0.13, 0.5, 0.8))
+    draw_map(axes, maze)
+    axes.set_title(title, fontsize=13, loc="left", pad=10)
+    _draw_legend(figure, matplotlib, maze)
     for number, trajectory in enumerate(trajectories):
-        draw_trajectory(axes, trajectory, number)
+        _draw_trajectory(axes, trajectory, number)
     if trajectories:
         for marker, meaning in (
             (">", "start of an episode"),
@@ -63,64 +143,39 @@ def plot_trajectories(
     return figure
 
 
-def guard_words(trajectory: Trajectory) -> str:
-    """The end of a sentence: whether a guard was there, if that is told."""
-    if trajectory.guard is None:
-        return ""
-    return ", a guard was there" if trajectory.guard else ", no guard was there"
-
-
-def draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> list[Any]:
-    """Draw the `number`-th episode of a figure; what was drawn, so that it can go again."""
+def _draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> None:
+    """Draw an episode in the `number`-th line style."""
     colour, style, marker = _LINES[number % len(_LINES)]
+    guard = {None: "", True: ", a guard was there", False: ", no guard was there"}
     label = (
         f"{trajectory.label}\n{len(trajectory.rewards)} steps, return "
         f"{trajectory.rewards.sum():+g}, cost {trajectory.costs.sum():g}"
-        f"{guard_words(trajectory)}"
+        f"{guard[trajectory.guard]}"
     )
     x, y = np.asarray(trajectory.positions).T
-    artists = axes.plot(
-        x, y, style, color=colour, marker=marker, markersize=4, lw=2, label=label
-    )
+    axes.plot(x, y, style, color=colour, marker=marker, markersize=4, lw=2, label=label)
     halo = {"color": colour, "markeredgecolor": "white", "zorder": 4}
-    artists += axes.plot(x[0], y[0], ">", markersize=12, **halo)
-    artists += axes.plot(x[-1], y[-1], "s", markersize=11, **halo)
+    axes.plot(x[0], y[0], ">", markersize=12, **halo)
+    axes.plot(x[-1], y[-1], "s", markersize=11, **halo)
     for step in np.flatnonzero(trajectory.costs):
-        at = x[step + 1], y[step + 1]
-        artists.append(axes.scatter(*at, zorder=5, **_COST_STYLE))
-        artists.append(_cost_tag(axes, at, trajectory.costs[step], number))
-    return artists
+        point = x[step + 1], y[step + 1]
+        axes.scatter(*point, zorder=5, **_COST_STYLE)
+        # The offset grows with the number so that tags of trajectories do not overlap.
+        axes.annotate(
+            f"cost {trajectory.costs[step]:g}",
+            point,
+            xytext=(12, 10 + 20 * number),
+            textcoords="offset points",
+            fontsize=10,
+            weight="bold",
+            zorder=6,
+            bbox={"boxstyle": "round", "fc": "white", "ec": colour},
+        )
 
 
-def _cost_tag(axes: Any, at: tuple[float, float], cost: float, number: int) -> Any:
-    # Tags of several trajectories stand one above the other instead of hiding each other.
-    return axes.annotate(
-        f"cost {cost:g}",
-        at,
-        xytext=(12, 10 + 20 * number),
-        textcoords="offset points",
-        fontsize=10,
-        weight="bold",
-        zorder=6,
-        bbox={"boxstyle": "round", "fc": "white", "ec": _LINES[number % 4][0]},
-    )
-
-
-def make_figure(params: GuardedMaze, title: str) -> tuple[Any, Any]:
-    """A figure of the empty maze with its legend, and the axes to draw episodes in."""
-    matplotlib = import_matplotlib()
-    figure = matplotlib.figure.Figure(figsize=_FIGURE_SIZE, dpi=100)
-    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-    axes = figure.add_axes(_MAP_PLACE)
-    draw_map(axes, params)
-    axes.set_title(title, fontsize=13, loc="left", pad=10)
-    _draw_legend(figure, matplotlib, params)
-    return figure, axes
-
-
-def draw_map(axes: Any, params: GuardedMaze) -> None:
-    """The empty maze into axes of any figure: cells, their letters, the start."""
-    matplotlib, layout = import_matplotlib(), params.layout
+def draw_map(axes: Any, maze: Maze) -> None:
+    """Draw the cells, their letters and the start box of the maze into matplotlib axes."""
+    matplotlib, layout = import_matplotlib(), maze.layout
     axes.set_xlim(-0.5, layout.width - 0.5)
     axes.set_ylim(-0.5, layout.height - 0.5)
     axes.set_aspect("equal", anchor="NW")
@@ -130,10 +185,11 @@ def draw_map(axes: Any, params: GuardedMaze) -> None:
     for x, y in np.ndindex(layout.width, layout.height):
         letter = layout.letter((x, y))
         axes.add_patch(_cell_patch(matplotlib, letter, (x, y)))
-        beside = (x + 1, y), (x, y - 1)
-        if letter in _HATCHES and letter not in map(layout.letter, beside):
+        # Of adjacent cells with the same letter, only the lower right one shows it.
+        neighbours = (x + 1, y), (x, y - 1)
+        if letter in _HATCHES and letter not in map(layout.letter, neighbours):
             axes.text(x + 0.42, y - 0.42, letter, **_LETTER_STYLE)
-    axes.add_patch(_start_patch(matplotlib, params))
+    axes.add_patch(_start_patch(matplotlib, layout))
 
 
 def _cell_patch(matplotlib: Any, letter: str, centre: tuple[int, int]) -> Any:
@@ -149,36 +205,40 @@ def _cell_patch(matplotlib: Any, letter: str, centre: tuple[int, int]) -> Any:
     )
 
 
-def _start_patch(matplotlib: Any, params: GuardedMaze) -> Any:
-    x_low, y_low, x_high, y_high = params.layout.start_box
+def _start_patch(matplotlib: Any, layout: MazeMap) -> Any:
+    x_low, y_low, x_high, y_high = layout.start_box
     return matplotlib.patches.Rectangle(
         (x_low, y_low),
         x_high - x_low,
         y_high - y_low,
-        facecolor=(*_fraction(START_COLOUR), 0.15),
+        facecolor=(*(value / 255 for value in _rgb(START_COLOUR)), 0.15),
         edgecolor=START_COLOUR,
         linestyle=(0, (4, 2)),
         linewidth=1.6,
     )
 
 
-def _fraction(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-
-
-def _draw_legend(figure: Any, matplotlib: Any, params: GuardedMaze) -> None:
-    """What each kind of cell means, to the right of the map."""
-    start = _start_patch(matplotlib, params)
-    nothing = matplotlib.patches.Patch(alpha=0.0)
-    meanings = _meanings(params)
-    shown = [letter for letter in meanings if params.layout.cells(letter)]
-    patches = [_cell_patch(matplotlib, letter, (0, 0)) for letter in shown]
+def _draw_legend(figure: Any, matplotlib: Any, maze: Maze) -> None:
+    """Explain the kinds of cells to the right of the map."""
+    meanings = {
+        "G": f"G, goal: reward {maze.reward_at_goal:+g}, and the episode ends",
+        "R": f"R, red: cost {maze.red_cost:g}, or {maze.guard_cost:g} with a guard,\n"
+        f"who is there in {maze.guard_probability:.0%} of the episodes, unseen",
+        "P": f"P, pink: cost {maze.pink_cost:g}, always",
+        "B": f"B, bonus: reward {maze.bonus:+g}, once an episode",
+        "#": "wall",
+    }
+    shown = [letter for letter in meanings if maze.layout.cells(letter)]
     note = (
-        f"Each of the first {num_paid_steps(params)} steps gives reward "
-        f"{params.step_reward:+g}.\nEvery move is a little noisy."
+        f"Each of the first {maze.paid_steps} steps gives reward "
+        f"{maze.step_reward:+g}.\nEvery move is a little noisy."
     )
     figure.legend(
-        handles=[start, *patches, nothing],
+        handles=[
+            _start_patch(matplotlib, maze.layout),
+            *(_cell_patch(matplotlib, letter, (0, 0)) for letter in shown),
+            matplotlib.patches.Patch(alpha=0.0),
+        ],
         labels=["the box where episodes start", *map(meanings.get, shown), note],
         loc="upper left",
         bbox_to_anchor=(0.56, 0.94),
@@ -190,19 +250,8 @@ def _draw_legend(figure: Any, matplotlib: Any, params: GuardedMaze) -> None:
     )
 
 
-def _meanings(params: GuardedMaze) -> dict[str, str]:
-    return {
-        "G": f"G, goal: reward {goal_reward(params):+g}, and the episode ends",
-        "R": f"R, red: cost {params.red_cost:g}, or {params.guard_cost:g} with a guard,\n"
-        f"who is there in {params.guard_probability:.0%} of the episodes, unseen",
-        "P": f"P, pink: cost {params.pink_cost:g}, always",
-        "B": f"B, bonus: reward {params.bonus:+g}, once an episode",
-        "#": "wall",
-    }
-
-
 def import_matplotlib() -> Any:
-    """matplotlib, with the parts used here loaded."""
+    """Return matplotlib with the submodules that drawing needs."""
     try:
         import matplotlib
         import matplotlib.backends.backend_agg

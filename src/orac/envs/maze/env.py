@@ -1,13 +1,13 @@
-"""GuardedMaze: a short way past a guard who may be there, a long way that always costs.
+"""GuardedMaze: a constrained maze whose shortest path is usually cheap and rarely expensive.
 
-The maze of Greenberg et al. 2022 (arXiv 2205.05138) as a constrained problem: crossing the
-red cell costs 2, or 20 when a guard is present, which is drawn once an episode and never
-seen; the long way crosses a pink cell that costs 4. Everything is a pure function of
-(key, state, action, params), for one maze or for a batch with leading axes, and given the
-noise a step is deterministic (`transition`). Knows nothing of Gymnasium or of drawing.
+The maze of Greenberg et al. 2022 (arXiv 2205.05138) as a constrained problem. Crossing the
+red cell costs 2, or 20 if a guard is present; the guard is drawn once per episode and never
+observed. The long path around it crosses a pink cell, which costs 4. All methods are pure
+functions and work for one maze or for a batch with leading axes. Given its noise a step is
+deterministic (`GuardedMaze.transition`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,14 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac.envs.base import EnvSpec, Step
-from orac.envs.maze.checks import (
-    as_tuple,
-    check_options,
-    check_parameters,
-    read_guard,
-    read_place,
+from orac.config.validation import (
+    check_choice,
+    check_count,
+    check_range,
+    freeze,
+    is_number,
 )
+from orac.envs.base import EnvSpec, Step
+from orac.envs.maze.drawing import draw_state
 from orac.envs.maze.maps import (
     BONUS,
     GOAL,
@@ -33,47 +34,61 @@ from orac.envs.maze.maps import (
     Box,
     Cell,
     MazeMap,
+    cell_of,
     load_map,
 )
-from orac.envs.maze.pixels import draw_state
 from orac.envs.metrics import MetricLabel, MetricSpec
+
+COST_MODES = ("episode", "entry")
+RESET_OPTIONS = ("xy", "guard")
+
+
+class MazeState(NamedTuple):
+    """State of an episode. The agent observes only `xy`."""
+
+    xy: Float[Array, "*batch 2"]
+    guard: Bool[Array, "*batch"]
+    time: Int[Array, "*batch"]
+    touched_red: Bool[Array, "*batch"]
+    touched_pink: Bool[Array, "*batch"]
+    got_bonus: Bool[Array, "*batch"]
 
 
 @dataclass(frozen=True)
 class GuardedMaze:
-    """The maze's parameters, which are also the environment: `GuardedMaze().step(...)`."""
+    """The environment and its parameters."""
 
     guard_probability: float = 0.15
-    """Chance that an episode has a guard."""
+    """Probability that an episode has a guard."""
     map: str = "8x8"
-    """`"8x8"`, `"16x16"`, or a drawing of several lines (see `maze_maps`)."""
+    """`"8x8"`, `"16x16"`, or a map drawn as text (see `orac.envs.maze.maps`)."""
     pink_cell: Cell | None = None
-    """Where the pink cell is; None leaves it where the map has it: (6, 4) on 8x8."""
+    """Position of the pink cell. None keeps the map's own, which is (6, 4) on 8x8."""
     red_cost: float = 2.0
     """Cost of the red cell without a guard."""
     guard_cost: float = 20.0
     """Cost of the red cell with a guard."""
     pink_cost: float = 4.0
     cost_mode: str = "episode"
-    """`"episode"` charges a colour once an episode, `"entry"` each time it is entered."""
+    """`"episode"` charges a colour once per episode, `"entry"` each time it is entered."""
     action_noise: float = 0.2
     """Standard deviation of the noise on each coordinate of a move."""
     step_scale: float = 1.0
     """Distance, in cells, of a full action along one axis."""
     goal_reward: float | None = None
-    """None: twice the map's side, 16 on 8x8."""
+    """None: twice the side of the map, 16 on 8x8."""
     step_reward: float = -1.0
-    """Reward of each of the first `num_paid_steps` steps; later ones give 0."""
+    """Reward of each of the first `num_paid_steps` steps. Later steps give 0."""
     num_paid_steps: int | None = None
-    """None: four times the map's side, 32 on 8x8."""
+    """None: four times the side of the map, 32 on 8x8."""
     bonus: float = 1.0
-    """Reward of the bonus cell, once an episode."""
+    """Reward of the bonus cell, once per episode."""
     time_limit: int | None = None
-    """None: the map's own, 100 on 8x8."""
+    """None: the map's own limit, 100 on 8x8."""
     start_box: Box | None = None
-    """(x_low, y_low, x_high, y_high); None: the map's own, (0.6, 0.6, 3.6, 3.6) on 8x8."""
+    """(x_low, y_low, x_high, y_high). None: the map's own, (0.6, 0.6, 3.6, 3.6) on 8x8."""
     normalize_obs: bool = False
-    """Scale the observation so that the inside of the walls is [-1, 1]."""
+    """Scale the observation so that the area inside the walls is [-1, 1]."""
 
     METRICS: ClassVar = (
         MetricSpec(
@@ -92,244 +107,269 @@ class GuardedMaze:
     )
 
     def __post_init__(self) -> None:
-        for name, kind, length in (("pink_cell", int, 2), ("start_box", float, 4)):
+        for name, number_type, length in (
+            ("pink_cell", int, 2),
+            ("start_box", float, 4),
+        ):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, as_tuple(name, value, kind, length))
+                numbers = to_tuple(name, value, number_type, length)
+                object.__setattr__(self, name, numbers)
+        freeze(self)
         check_parameters(self)
-        _ = self.layout
+        load_map(self.map, self.start_box, self.pink_cell)
 
     @property
     def layout(self) -> MazeMap:
-        """The map, read and checked."""
+        """The parsed map."""
         return load_map(self.map, self.start_box, self.pink_cell)
 
     @property
     def episode_length(self) -> int:
-        """Steps after which an episode is truncated."""
+        """Number of steps after which an episode is truncated."""
         return self.layout.time_limit if self.time_limit is None else self.time_limit
 
     @property
+    def reward_at_goal(self) -> float:
+        """Reward of the step that ends in the goal."""
+        given = self.goal_reward
+        return 2.0 * self.layout.side if given is None else given
+
+    @property
+    def paid_steps(self) -> int:
+        """Number of steps at the start of an episode that give `step_reward`."""
+        given = self.num_paid_steps
+        return 4 * self.layout.side if given is None else given
+
+    @property
     def spec(self) -> EnvSpec:
-        """Sizes, boxes, names and bounds of this maze."""
-        low, high = _observe(np.array([[0.0, 0.0], _farthest(self)]), self).tolist()
+        """Sizes, bounds and names of this maze."""
+        low, high = self._observe(np.array([[0.0, 0.0], self._upper_corner])).tolist()
         return EnvSpec(
             name="GuardedMaze",
             observation_size=2,
             action_low=(-1.0, -1.0),
             action_high=(1.0, 1.0),
             episode_length=self.episode_length,
-            cost_bounds=(_most_cost(self),),
+            cost_bounds=(self._cost_bound(),),
             metrics=self.METRICS,
             observation_low=tuple(low),
             observation_high=tuple(high),
         )
 
-    def reset(self, key: Key[Array, ""]) -> tuple["MazeState", Float[Array, "2"]]:
-        """Start one episode; whether a guard is there is drawn here."""
-        return reset(key, self)
+    def reset(
+        self, key: Key[Array, ""], shape: tuple[int, ...] = ()
+    ) -> tuple[MazeState, Float[Array, "*batch 2"]]:
+        """Start episodes at points drawn uniformly from the start box.
 
-    def step(
-        self, key: Key[Array, ""], state: "MazeState", action: Float[Array, "2"]
-    ) -> tuple["MazeState", Step]:
-        """Take one step of one episode."""
-        return step(key, state, action, self)
+        Whether an episode has a guard is also drawn here. `shape` is the batch shape.
+        """
+        x_low, y_low, x_high, y_high = self.layout.start_box
+        low, high = jnp.array([x_low, y_low]), jnp.array([x_high, y_high])
+        uniform = jax.random.uniform(key, (3, *shape))
+        xy = low + (high - low) * jnp.moveaxis(uniform[:2], 0, -1)
+        no = jnp.zeros(shape, bool)
+        state = MazeState(
+            xy=xy,
+            guard=uniform[2] < self.guard_probability,
+            time=jnp.zeros(shape, jnp.int32),
+            touched_red=no,
+            touched_pink=no,
+            got_bonus=no,
+        )
+        return state, self._observe(xy)
 
     def reset_many(
         self, key: Key[Array, ""], num_envs: int
-    ) -> tuple["MazeState", Float[Array, "batch 2"]]:
-        """Start many episodes from one key."""
-        return reset(key, self, (num_envs,))
+    ) -> tuple[MazeState, Float[Array, "batch 2"]]:
+        """Start `num_envs` episodes from one key."""
+        return self.reset(key, (num_envs,))
 
-    def step_many(
-        self, key: Key[Array, ""], state: "MazeState", action: Float[Array, "batch 2"]
-    ) -> tuple["MazeState", Step]:
-        """Take one step of many episodes with one key."""
-        return step(key, state, action, self)
+    def step(
+        self, key: Key[Array, ""], state: MazeState, action: Float[Array, "*batch 2"]
+    ) -> tuple[MazeState, Step]:
+        """Take one step with fresh noise, in one maze or in each maze of a batch."""
+        noise = jax.random.normal(key, (2, *action.shape[:-1]))
+        return self.transition(state, action, jnp.moveaxis(noise, 0, -1))
+
+    step_many = step
+
+    def transition(
+        self,
+        state: MazeState,
+        action: Float[Array, "*batch 2"],
+        noise: Float[Array, "*batch 2"],
+    ) -> tuple[MazeState, Step]:
+        """Take one step, given its standard normal noise.
+
+        A move is rejected as a whole when its end or its midpoint lies in a wall. Costs
+        also count the cell of the midpoint; the bonus and the goal only that of the end.
+        """
+        before = self._flags_at(state.xy)
+        upper = jnp.array(self._upper_corner)
+        move = self.step_scale * jnp.clip(action, -1.0, 1.0) + self.action_noise * noise
+        proposed = jnp.clip(state.xy + move, 0.0, upper)
+        end = self._flags_at(proposed)
+        middle = self._flags_at((state.xy + proposed) / 2)
+        moved = ~_has(end | middle, WALL)
+        xy = jnp.where(moved[..., None], proposed, state.xy)
+        end = jnp.where(moved, end, before)
+        crossed = end | jnp.where(moved, middle, 0)
+        red, pink = _has(crossed, RED), _has(crossed, PINK)
+        on_bonus, at_goal = _has(end, BONUS), _has(end, GOAL)
+
+        touched_red, touched_pink = state.touched_red, state.touched_pink
+        if self.cost_mode == "entry":
+            touched_red, touched_pink = _has(before, RED), _has(before, PINK)
+        red_cost = jnp.where(state.guard, self.guard_cost, self.red_cost)
+        cost = jnp.where(red & ~touched_red, red_cost, 0.0)
+        cost += jnp.where(pink & ~touched_pink, self.pink_cost, 0.0)
+
+        is_paid = state.time < self.paid_steps
+        reward = jnp.where(is_paid, self.step_reward, 0.0)
+        reward = jnp.where(at_goal, self.reward_at_goal, reward)
+        reward += jnp.where(on_bonus & ~state.got_bonus, self.bonus, 0.0)
+
+        after = MazeState(
+            xy=xy,
+            guard=state.guard,
+            time=state.time + 1,
+            touched_red=state.touched_red | red,
+            touched_pink=state.touched_pink | pink,
+            got_bonus=state.got_bonus | on_bonus,
+        )
+        path = jnp.where(after.touched_red, -1, at_goal.astype(jnp.int32))
+        return after, Step(
+            observation=self._observe(xy),
+            reward=reward,
+            cost=cost[..., None],
+            terminated=at_goal,
+            truncated=~at_goal & (after.time >= self.episode_length),
+            metrics={"path": path, "moved": moved, "guard_present": state.guard},
+        )
 
     def place(
-        self, state: "MazeState", options: Mapping[str, Any]
-    ) -> tuple["MazeState", Float[Array, "*batch 2"]]:
-        """The state and observation after putting agent or guard where `options` say."""
-        return place(state, options, self)
+        self, state: MazeState, options: Mapping[str, Any]
+    ) -> tuple[MazeState, Float[Array, "*batch 2"]]:
+        """Move the agent to `options["xy"]` and set the guard to `options["guard"]`.
 
-    def render(self, state: "MazeState") -> np.ndarray:
-        """One maze as an image of height, width and RGB."""
+        Returns the new state and its observation. An option is one value for the whole
+        batch or one value per maze. This is for demonstrations and tests, outside of jit.
+        """
+        for name in options:
+            check_choice("A reset option", name, RESET_OPTIONS)
+        if options.get("xy") is not None:
+            xy = _read_position(options["xy"], state.xy.shape, self.layout)
+            state = state._replace(xy=jnp.asarray(np.broadcast_to(xy, state.xy.shape)))
+        if options.get("guard") is not None:
+            guard, shape = np.asarray(options["guard"]), state.guard.shape
+            if guard.dtype != bool or guard.shape not in ((), shape):
+                raise ValueError(
+                    "guard must be True or False, or one of them for each maze, got "
+                    f"{options['guard']!r}."
+                )
+            state = state._replace(guard=jnp.asarray(np.broadcast_to(guard, shape)))
+        return state, self._observe(state.xy)
+
+    def render(self, state: MazeState) -> np.ndarray:
+        """Return an image of one maze with shape (height, width, 3)."""
         return draw_state(state, self.layout)
 
+    def position_of(
+        self, observation: Float[Array | np.ndarray, "*batch 2"]
+    ) -> Float[Array | np.ndarray, "*batch 2"]:
+        """Return the position at which an observation was made."""
+        if not self.normalize_obs:
+            return observation
+        upper = jnp.array(self._upper_corner)
+        return observation * (upper - 1) / 2 + upper / 2
 
-class MazeState(NamedTuple):
-    """Everything about an episode; an agent sees `xy` only."""
+    def _observe(self, xy: Any) -> Any:
+        """Return the observation at a position, as NumPy or JAX like the position."""
+        if not self.normalize_obs:
+            return xy
+        upper = np.array(self._upper_corner, np.float32)
+        return (xy - upper / 2) / ((upper - 1) / 2)
 
-    xy: Float[Array, "*batch 2"]
-    guard: Bool[Array, "*batch"]
-    time: Int[Array, "*batch"]
-    touched_red: Bool[Array, "*batch"]
-    touched_pink: Bool[Array, "*batch"]
-    got_bonus: Bool[Array, "*batch"]
+    @property
+    def _upper_corner(self) -> tuple[float, float]:
+        """Centre of the upper right cell of the map, which bounds all positions."""
+        return self.layout.width - 1.0, self.layout.height - 1.0
 
+    def _flags_at(self, xy: Float[Array, "*batch 2"]) -> Int[Array, "*batch"]:
+        """Return the flags of the cell in which each point lies."""
+        table = self.layout.flags()
+        x, y = jnp.floor(xy[..., 0] + 0.5), jnp.floor(xy[..., 1] + 0.5)
+        index = (x * table.shape[1] + y).astype(jnp.int32)
+        return jnp.asarray(table.reshape(-1))[index]
 
-def reset(
-    key: Key[Array, ""], params: GuardedMaze, shape: tuple[int, ...] = ()
-) -> tuple[MazeState, Float[Array, "*batch 2"]]:
-    """A start drawn uniformly from the start box, and a guard who is there or not."""
-    x_low, y_low, x_high, y_high = params.layout.start_box
-    low, high = jnp.array([x_low, y_low]), jnp.array([x_high, y_high])
-    uniform = jax.random.uniform(key, (3, *shape))
-    xy = low + (high - low) * jnp.moveaxis(uniform[:2], 0, -1)
-    no = jnp.zeros(shape, bool)
-    state = MazeState(
-        xy=xy,
-        guard=uniform[2] < params.guard_probability,
-        time=jnp.zeros(shape, jnp.int32),
-        touched_red=no,
-        touched_pink=no,
-        got_bonus=no,
-    )
-    return state, _observe(xy, params)
-
-
-def step(
-    key: Key[Array, ""],
-    state: MazeState,
-    action: Float[Array, "*batch 2"],
-    params: GuardedMaze,
-) -> tuple[MazeState, Step]:
-    """One step under fresh noise."""
-    noise = jax.random.normal(key, (2, *action.shape[:-1]))
-    return transition(state, action, jnp.moveaxis(noise, 0, -1), params)
+    def _cost_bound(self) -> float:
+        """Return an upper bound on an episode's cost, which is loose in mode "entry"."""
+        red = max(self.red_cost, self.guard_cost) if self.layout.cells("R") else 0.0
+        pink = self.pink_cost if self.layout.cells("P") else 0.0
+        charges = 1 if self.cost_mode == "episode" else self.episode_length
+        return charges * (red + pink)
 
 
-def transition(
-    state: MazeState,
-    action: Float[Array, "*batch 2"],
-    noise: Float[Array, "*batch 2"],
-    params: GuardedMaze,
-) -> tuple[MazeState, Step]:
-    """One step, given its standard normal noise."""
-    before = _flags(state.xy, params)
-    xy, moved, end, middle = _move(state.xy, action, noise, before, params)
-    crossed = end | jnp.where(moved, middle, 0)
-    red, pink = _has(crossed, RED), _has(crossed, PINK)
-    on_bonus, at_goal = _has(end, BONUS), _has(end, GOAL)
-
-    touched_red, touched_pink = state.touched_red, state.touched_pink
-    if params.cost_mode == "entry":
-        touched_red, touched_pink = _has(before, RED), _has(before, PINK)
-    red_cost = jnp.where(state.guard, params.guard_cost, params.red_cost)
-    cost = jnp.where(red & ~touched_red, red_cost, 0.0)
-    cost += jnp.where(pink & ~touched_pink, params.pink_cost, 0.0)
-
-    is_paid = state.time < num_paid_steps(params)
-    reward = jnp.where(is_paid, params.step_reward, 0.0)
-    reward = jnp.where(at_goal, goal_reward(params), reward)
-    reward += jnp.where(on_bonus & ~state.got_bonus, params.bonus, 0.0)
-
-    after = MazeState(
-        xy=xy,
-        guard=state.guard,
-        time=state.time + 1,
-        touched_red=state.touched_red | red,
-        touched_pink=state.touched_pink | pink,
-        got_bonus=state.got_bonus | on_bonus,
-    )
-    path = jnp.where(after.touched_red, -1, at_goal.astype(jnp.int32))
-    return after, Step(
-        observation=_observe(xy, params),
-        reward=reward,
-        cost=cost[..., None],
-        terminated=at_goal,
-        truncated=~at_goal & (after.time >= params.episode_length),
-        metrics={"path": path, "moved": moved, "guard_present": state.guard},
-    )
+def check_parameters(maze: Any) -> None:
+    """Raise a `ValueError` for a parameter of the wrong type or out of range."""
+    check_range("guard_probability", maze.guard_probability, 0.0, 1.0)
+    for name in ("red_cost", "guard_cost", "pink_cost"):
+        advice = "Express a gain as a reward, not as a negative cost."
+        check_range(name, getattr(maze, name), 0.0, advice=advice)
+    advice = "It is a standard deviation, in cells."
+    check_range("action_noise", maze.action_noise, 0.0, advice=advice)
+    advice = "The agent could not move at 0, and could jump over a wall above 1.99."
+    check_range("step_scale", maze.step_scale, 0.0, 1.99, open_low=True, advice=advice)
+    for name in ("step_reward", "bonus"):
+        check_range(name, getattr(maze, name))
+    if maze.goal_reward is not None:
+        check_range("goal_reward", maze.goal_reward)
+    for name, low in (("num_paid_steps", 0), ("time_limit", 1)):
+        if (value := getattr(maze, name)) is not None:
+            check_count(name, value, low, "None uses the map's own number of steps.")
+    if not isinstance(maze.map, str):
+        raise ValueError(
+            f"map must be the name of a map or a map drawn as text, got {maze.map!r}."
+        )
+    check_choice("cost_mode", maze.cost_mode, COST_MODES)
 
 
-def place(
-    state: MazeState, options: Mapping[str, Any], params: GuardedMaze
-) -> tuple[MazeState, Float[Array, "*batch 2"]]:
-    """Put the agent at `options["xy"]` and say with `options["guard"]` who is there.
-
-    For demonstrations and tests, outside of jit; one value serves a whole batch.
-    """
-    check_options(options)
-    if options.get("xy") is not None:
-        xy = read_place(options["xy"], state.xy.shape, params.layout)
-        state = state._replace(xy=jnp.asarray(np.broadcast_to(xy, state.xy.shape)))
-    if options.get("guard") is not None:
-        guard = read_guard(options["guard"], state.guard.shape)
-        state = state._replace(guard=jnp.asarray(guard))
-    return state, _observe(state.xy, params)
+def to_tuple(
+    name: str, value: Any, number_type: type, length: int
+) -> tuple[int | float, ...]:
+    """Return `length` numbers as a tuple of `number_type`, or raise a `ValueError`."""
+    numbers = list(value) if isinstance(value, Iterable) else []
+    if len(numbers) != length or not all(map(is_number, numbers)):
+        raise ValueError(f"{name} must be {length} numbers, got {value!r}.")
+    if any(number != number_type(number) for number in numbers):
+        raise ValueError(f"{name} must be {length} whole numbers, got {value!r}.")
+    return tuple(number_type(number) for number in numbers)
 
 
-def _move(
-    xy: Float[Array, "*batch 2"],
-    action: Float[Array, "*batch 2"],
-    noise: Float[Array, "*batch 2"],
-    before: Int[Array, "*batch"],
-    params: GuardedMaze,
-) -> tuple[Array, Array, Array, Array]:
-    """The new place, whether it is one, and the flags of its cell and of the way's middle.
-
-    A move is rejected as a whole when its end or its middle lies in a wall.
-    """
-    far = jnp.array(_farthest(params))
-    move = params.step_scale * jnp.clip(action, -1.0, 1.0) + params.action_noise * noise
-    proposed = jnp.clip(xy + move, 0.0, far)
-    end, middle = _flags(proposed, params), _flags((xy + proposed) / 2, params)
-    moved = ~_has(end | middle, WALL)
-    xy = jnp.where(moved[..., None], proposed, xy)
-    return xy, moved, jnp.where(moved, end, before), middle
-
-
-def _flags(xy: Float[Array, "*batch 2"], params: GuardedMaze) -> Int[Array, "*batch"]:
-    """What is drawn in the cell of each point."""
-    table = params.layout.flags()
-    x, y = jnp.floor(xy[..., 0] + 0.5), jnp.floor(xy[..., 1] + 0.5)
-    index = (x * table.shape[1] + y).astype(jnp.int32)
-    return jnp.asarray(table.reshape(-1))[index]
+def _read_position(value: Any, shape: tuple[int, ...], layout: MazeMap) -> np.ndarray:
+    """Return one position, or one per maze, after checking that each is in a free cell."""
+    xy = np.asarray(value)
+    if xy.dtype.kind not in "iuf":
+        raise ValueError(f"xy must be two numbers, x and y, got {value!r}.")
+    xy = xy.astype(np.float32)
+    if xy.shape not in ((2,), shape):
+        raise ValueError(
+            f"xy must be one point (x, y), or one for each maze, got shape {xy.shape}."
+        )
+    flags = layout.flags()
+    for x, y in xy.reshape(-1, 2):
+        where = "outside the map"
+        if 0 <= x <= layout.width - 1 and 0 <= y <= layout.height - 1:
+            cell = cell_of(float(x)), cell_of(float(y))
+            if not flags[cell] & (WALL | GOAL):
+                continue
+            where = f"in the {'wall' if flags[cell] & WALL else 'goal'} cell {cell}"
+        raise ValueError(
+            f"xy must lie in a free cell, got ({x:g}, {y:g}), which is {where}. The "
+            f"map is {layout.width} by {layout.height} cells centred on whole numbers."
+        )
+    return xy
 
 
 def _has(flags: Int[Array, "*batch"], flag: int) -> Bool[Array, "*batch"]:
     return (flags & flag) != 0
-
-
-def position_of(
-    observation: Float[Array, "*batch 2"], params: GuardedMaze
-) -> Float[Array, "*batch 2"]:
-    """Where an observation was made."""
-    if not params.normalize_obs:
-        return observation
-    far = jnp.array(_farthest(params))
-    return observation * (far - 1) / 2 + far / 2
-
-
-def _observe(xy: Any, params: GuardedMaze) -> Any:
-    """What the agent sees of a place; NumPy in, NumPy out."""
-    if not params.normalize_obs:
-        return xy
-    far = np.array(_farthest(params), np.float32)
-    return (xy - far / 2) / ((far - 1) / 2)
-
-
-def _farthest(params: GuardedMaze) -> tuple[float, float]:
-    """The centre of the map's upper right cell: nobody goes beyond."""
-    return params.layout.width - 1.0, params.layout.height - 1.0
-
-
-def goal_reward(params: GuardedMaze) -> float:
-    """Reward of the step that ends in the goal."""
-    given = params.goal_reward
-    return 2.0 * params.layout.side if given is None else given
-
-
-def num_paid_steps(params: GuardedMaze) -> int:
-    """How many steps of an episode give `step_reward`."""
-    given = params.num_paid_steps
-    return 4 * params.layout.side if given is None else given
-
-
-def _most_cost(params: GuardedMaze) -> float:
-    """Most that an episode can cost; loose but sound when every entry is charged."""
-    red = max(params.red_cost, params.guard_cost) if params.layout.cells("R") else 0.0
-    pink = params.pink_cost if params.layout.cells("P") else 0.0
-    most_charges = 1 if params.cost_mode == "episode" else params.episode_length
-    return most_charges * (red + pink)

@@ -1,19 +1,20 @@
-"""Mazes as text: the two of the literature, and how to read one of your own.
+"""Maps of GuardedMaze: two named maps, and a parser for maps drawn as text.
 
-A map is drawn with y upwards, as in a plot, one character a cell:
+A map is drawn with y upwards, as in a plot, with one character per cell:
 
     # wall   . free   s start   R red (guarded)   P pink   B bonus   G goal
 
-Cell (i, j) is centred on the point (i, j). The outer ring is wall, so nobody leaves.
-This room knows geometry only: no rewards, no costs, no JAX.
+Cell (i, j) is centred on the point (i, j). The outer ring must be wall, so that no agent
+leaves the map. This module knows only geometry: no rewards, no costs, no JAX.
 """
 
-import difflib
 import functools
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+
+from orac.config.validation import unknown_name
 
 WALL, RED, PINK, BONUS, GOAL = 1, 2, 4, 8, 16
 """Flags of one cell in `MazeMap.flags`."""
@@ -27,14 +28,14 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class MazeMap:
-    """One checked map."""
+    """A parsed and checked map."""
 
     rows: tuple[str, ...]
-    """Top row first, all of one width."""
+    """Rows of equal width, the top row first."""
     start_box: Box
     """Episodes start uniformly in this rectangle."""
     time_limit: int
-    """How long an episode lasts unless the maze is told otherwise."""
+    """Default number of steps of an episode."""
 
     @property
     def width(self) -> int:
@@ -46,26 +47,28 @@ class MazeMap:
 
     @property
     def side(self) -> int:
+        """Length of the longer side."""
         return max(self.width, self.height)
 
     def letter(self, cell: Cell) -> str:
-        """What is drawn in this cell."""
+        """Return the character of a cell."""
         x, y = cell
         return self.rows[self.height - 1 - y][x]
 
     def cells(self, letter: str) -> tuple[Cell, ...]:
-        """Every cell drawn with this letter."""
+        """Return all cells with this character."""
         return _cells(self.rows, letter)
 
     def flags(self) -> np.ndarray:
-        """The map as an array indexed [x, y]; a new one each time, yours to change."""
+        """Return the flags of all cells as a new array indexed [x, y]."""
         columns = zip(*reversed(self.rows), strict=True)
         return np.array([[_FLAG_OF[c] for c in column] for column in columns], np.int32)
 
 
 # The maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink cells.
-# Choice: the pink cell's place is not stated; (6, 4) is one cell away from bonus and goal.
-_EIGHT = """
+# Choice: the paper does not state the pink cell's position; (6, 4) is one cell away from
+# both bonus and goal.
+_SMALL = """
     # # # # # # # #
     # . . . . . B #
     # . . # # # . #
@@ -77,7 +80,7 @@ _EIGHT = """
 """
 
 # The larger maze of the same authors ("mode 2"). It has neither bonus nor pink cell.
-_SIXTEEN = """
+_LARGE = """
     ################
     #..............#
     #..............#
@@ -96,10 +99,11 @@ _SIXTEEN = """
     ################
 """
 
-# The start square of the small maze ends inside its fourth row of cells, so it is given.
+# Drawing, start box and time limit. The small maze's start box ends inside its fourth row
+# of cells, so it cannot be derived from the drawing.
 _NAMED: dict[str, tuple[str, Box | None, int | None]] = {
-    "8x8": (_EIGHT, (0.6, 0.6, 3.6, 3.6), 100),
-    "16x16": (_SIXTEEN, None, 1920),
+    "8x8": (_SMALL, (0.6, 0.6, 3.6, 3.6), 100),
+    "16x16": (_LARGE, None, 1920),
 }
 
 
@@ -109,65 +113,52 @@ def load_map(
     start_box: Box | None = None,
     pink_cell: Cell | None = None,
 ) -> MazeMap:
-    """A named map, or one drawn in text (several lines), checked.
+    """Return a named map, or parse one drawn as text with several lines.
 
-    `start_box` replaces the map's own start, `pink_cell` moves its pink cell. A map
-    of your own starts in the rectangle of its `s` cells, 0.1 away from their outer edge,
-    and lasts 100 steps for every 8 cells of its longer side.
+    `start_box` replaces the map's start box and `pink_cell` moves its pink cell. A drawn map
+    starts in the rectangle of its `s` cells, 0.1 inside of its outer edge, and has a time
+    limit of 100 steps for every 8 cells of its longer side.
     """
     if "\n" in map:
         text, own_box, time_limit = map, None, None
     elif map in _NAMED:
         text, own_box, time_limit = _NAMED[map]
     else:
-        raise ValueError(_unknown_map(map))
-    rows = _rows(text)
-    # Before the pink cell moves: it may land on a cell of the start.
+        raise unknown_name("map, if it is not drawn in several lines,", map, _NAMED)
+    rows = _parse_rows(text)
+    # This comes before the pink cell moves, because it may move to a start cell.
     box = start_box or own_box or _box_of_start_cells(rows)
     if pink_cell is not None:
         rows = _move_pink(rows, pink_cell)
-    side = max(len(rows), len(rows[0]))
     _check_start_reaches_goal(rows, box)
+    side = max(len(rows), len(rows[0]))
     return MazeMap(rows, box, time_limit or 100 * side // 8)
 
 
-def cell_of(value: float) -> int:
-    """The cell a coordinate lies in; halves go up."""
-    return int(np.floor(value + 0.5))
+def cell_of(coordinate: float) -> int:
+    """Return the cell in which a coordinate lies; halves are rounded up."""
+    return int(np.floor(coordinate + 0.5))
 
 
-def neighbours(cell: Cell) -> tuple[Cell, ...]:
-    """The four cells that share a side."""
-    x, y = cell
-    return (x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)
-
-
-def _unknown_map(name: str) -> str:
-    near = difflib.get_close_matches(name, _NAMED, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return (
-        f"map must be one of {sorted(_NAMED)} or a drawing of several lines, got "
-        f"{name!r}.{hint}"
-    )
-
-
-def _rows(text: str) -> tuple[str, ...]:
+def _parse_rows(text: str) -> tuple[str, ...]:
     rows = tuple("".join(line.split()) for line in text.splitlines() if line.strip())
     if not rows:
-        raise ValueError("The map has no rows: draw it with one line a row.")
-    strange = sorted(set("".join(rows)) - set(_FLAG_OF))
-    if strange:
+        raise ValueError("The map has no rows: draw it with one line per row.")
+    unknown = sorted(set("".join(rows)) - set(_FLAG_OF))
+    if unknown:
         raise ValueError(
-            f"A map is drawn with {' '.join(_FLAG_OF)}, got {' '.join(strange)}."
+            f"A map is drawn with {' '.join(_FLAG_OF)}, got {' '.join(unknown)}."
         )
     widths = {len(row) for row in rows}
     if len(widths) != 1:
         raise ValueError(
-            f"Every row of a map needs the same width, got {sorted(widths)}."
+            f"All rows of a map must have the same width, got {sorted(widths)}."
         )
     ring = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
     if set(ring) != {"#"}:
-        raise ValueError("The outer ring of a map must be wall (#), so nobody leaves.")
+        raise ValueError(
+            "The outer ring of a map must be wall (#), so that no agent leaves the map."
+        )
     if not any("G" in row for row in rows):
         raise ValueError("The map has no goal: draw at least one G.")
     return rows
@@ -200,7 +191,7 @@ def _move_pink(rows: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
 def _box_of_start_cells(rows: tuple[str, ...]) -> Box:
     cells = _cells(rows, "s")
     if not cells:
-        raise ValueError("The map has no start: draw s cells, or give start_box.")
+        raise ValueError("The map has no start: draw s cells, or pass start_box.")
     (x_low, y_low), (x_high, y_high) = np.min(cells, 0), np.max(cells, 0)
     if len(cells) != (x_high - x_low + 1) * (y_high - y_low + 1):
         raise ValueError(
@@ -218,9 +209,18 @@ def _box_of_start_cells(rows: tuple[str, ...]) -> Box:
 def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
     x_low, y_low, x_high, y_high = box
     if not (x_low <= x_high and y_low <= y_high):
-        raise ValueError(f"start_box is (x_low, y_low, x_high, y_high), got {box}.")
-    walls = set(_cells(rows, "#"))
-    reached = _reach(rows, walls)
+        raise ValueError(
+            f"start_box must be (x_low, y_low, x_high, y_high), got {box}."
+        )
+    walls, reached = set(_cells(rows, "#")), set(_cells(rows, "G"))
+    queue = deque(reached)
+    while queue:
+        x, y = queue.popleft()
+        # Only cells that share a side: a diagonal move between two walls depends on luck.
+        for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
+            if cell not in walls and cell not in reached:
+                reached.add(cell)
+                queue.append(cell)
     for x in range(cell_of(x_low), cell_of(x_high) + 1):
         for y in range(cell_of(y_low), cell_of(y_high) + 1):
             if not (0 <= x < len(rows[0]) and 0 <= y < len(rows)) or (x, y) in walls:
@@ -233,15 +233,3 @@ def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
                     f"The goal cannot be reached from the start cell ({x}, {y}): "
                     "open a way through the walls."
                 )
-
-
-def _reach(rows: tuple[str, ...], walls: set[Cell]) -> set[Cell]:
-    # Sides only: a diagonal squeeze between two walls depends on luck.
-    reached = set(_cells(rows, "G"))
-    queue = deque(reached)
-    while queue:
-        for cell in neighbours(queue.popleft()):
-            if cell not in walls and cell not in reached:
-                reached.add(cell)
-                queue.append(cell)
-    return reached

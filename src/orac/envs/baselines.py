@@ -1,0 +1,223 @@
+"""Hand-coded baseline policies for GuardedMaze and CityLearn.
+
+A baseline maps observations, one or a batch, to actions in the environment's box. It sees
+what an agent sees and needs no training, so learned policies can be compared with it.
+`BASELINES` lists the baselines of each environment by name, and `make_baseline` makes one.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from orac.config.validation import check_choice
+from orac.envs.citylearn.env import CityLearn
+from orac.envs.maze.env import GuardedMaze
+from orac.envs.maze.maps import Cell
+
+Observations = Float[Array, "*batch observation"]
+Actions = Float[Array, "*batch action"]
+Baseline = Callable[[Observations], Actions]
+
+
+def short_path(maze: GuardedMaze) -> Baseline:
+    """Return a policy that takes the shortest path outside the pink cells: past the guard."""
+    return _make_follower(maze, avoid="P")
+
+
+def long_path(maze: GuardedMaze) -> Baseline:
+    """Return a policy that takes the shortest path outside the red cells."""
+    return _make_follower(maze, avoid="R")
+
+
+def _make_follower(maze: GuardedMaze, avoid: str) -> Baseline:
+    """Return a policy that follows the shortest path to the goal.
+
+    It aims at the centre of the cell after the next one on its path, or of the next one if
+    a step without noise towards the former would touch a wall or a cell to avoid.
+    """
+    layout = maze.layout
+    blocked = np.zeros((layout.width, layout.height), bool)
+    for cell in layout.cells("#") + layout.cells(avoid):
+        blocked[cell] = True
+    table = _next_cells(layout.cells("G"), blocked)
+    next_cell = jnp.asarray(table)
+    cell_after = jnp.asarray(table[table[..., 0], table[..., 1]])
+
+    def cell_at(xy: Float[Array, "*batch 2"]) -> tuple[Array, Array]:
+        cell = jnp.floor(xy + 0.5).astype(jnp.int32)
+        return cell[..., 0], cell[..., 1]
+
+    def follow(observation: Float[Array, "*batch 2"]) -> Float[Array, "*batch 2"]:
+        xy = jnp.asarray(maze.position_of(observation))
+        x, y = cell_at(xy)
+        near, far = (
+            jnp.clip((centre[x, y] - xy) / maze.step_scale, -1.0, 1.0)
+            for centre in (next_cell, cell_after)
+        )
+        step = maze.step_scale * far
+        barred = jnp.asarray(blocked)
+        in_the_way = barred[cell_at(xy + step)] | barred[cell_at(xy + step / 2)]
+        return jnp.where(in_the_way[..., None], near, far)
+
+    return follow
+
+
+def _next_cells(goals: tuple[Cell, ...], blocked: np.ndarray) -> np.ndarray:
+    """Return for each cell the next one on its shortest path to a goal.
+
+    A cell from which no goal can be reached, and a goal itself, point to themselves.
+    Diagonal moves are allowed where neither of the two corner cells is blocked.
+    """
+    towards = np.moveaxis(np.indices(blocked.shape), 0, -1)
+    # A diagonal move is one step but longer, so the straightest of equal paths wins.
+    cheapest = {goal: (0, 0.0) for goal in goals}
+    queue = [(0, 0.0, goal) for goal in goals]
+    while queue:
+        steps, length, cell = heapq.heappop(queue)
+        x, y = cell
+        for dx, dy in itertools.product((-1, 0, 1), repeat=2):
+            other = x + dx, y + dy
+            if other == cell:
+                continue
+            if blocked[other] or blocked[x + dx, y] or blocked[x, y + dy]:
+                continue
+            price = steps + 1, length + np.hypot(dx, dy)
+            if price < cheapest.get(other, (np.inf, 0.0)):
+                cheapest[other] = price
+                towards[other] = cell
+                heapq.heappush(queue, (*price, other))
+    return towards
+
+
+# The default numbers of the CityLearn baselines were calibrated on Building 1 with the
+# default outages. Each docstring gives the resulting mean reward and cost of an episode.
+
+
+@dataclass(frozen=True)
+class UniformRandom:
+    """Uniform noise on all devices: reward -1649, cost 5665."""
+
+    env: CityLearn
+    seed: int = 0
+
+    def __call__(self, observation: Observations) -> Actions:
+        # A baseline gets no key and must stay pure under jit, so the observation is hashed
+        # into one. The index in the batch separates equal observations.
+        flat = observation.reshape(-1, observation.shape[-1])
+        bits = jax.lax.bitcast_convert_type(flat.astype(jnp.float32), jnp.uint32)
+        odd = np.arange(1, 2 * flat.shape[1], 2, dtype=np.uint32)
+        number = (bits * odd).sum(axis=-1, dtype=jnp.uint32)
+        place = jnp.arange(flat.shape[0], dtype=jnp.uint32)
+        size = self.env.spec.action_size
+
+        def draw(number, place):
+            key = jax.random.fold_in(jax.random.key(self.seed), place)
+            key = jax.random.fold_in(key, number)
+            return jax.random.uniform(key, (size,), jnp.float32, -1.0, 1.0)
+
+        return jax.vmap(draw)(number, place).reshape(*observation.shape[:-1], size)
+
+
+@dataclass(frozen=True)
+class NoCooling:
+    """Cooling off and storage unused: reward -368, cost 6928."""
+
+    env: CityLearn
+
+    def __call__(self, observation: Observations) -> Actions:
+        off = jnp.zeros_like(self.env.read(observation, "power_outage"))
+        return _join_actions(tank=off, battery=off, cooling=off)
+
+
+@dataclass(frozen=True)
+class Thermostat:
+    """Cooling in proportion to indoor and outdoor heat: reward -699, cost 777."""
+
+    env: CityLearn
+    base: float = 0.05
+    """Fraction of the cooling power when all temperatures are at the set point."""
+    gain: float = 0.08
+    """Fraction added for each degree that it is too warm indoors."""
+    outdoor_gain: float = 0.013
+    """Fraction added for each degree by which it is warmer outdoors than the set point."""
+
+    def __call__(self, observation: Observations) -> Actions:
+        cooling = self.cooling(observation)
+        idle = jnp.zeros_like(cooling)
+        return _join_actions(tank=idle, battery=idle, cooling=cooling)
+
+    def cooling(self, observation: Observations) -> Float[Array, "*batch building"]:
+        """Return the fraction of the cooling power to use in each building."""
+        set_point = self.env.read(observation, "indoor_dry_bulb_temperature_set_point")
+        indoor = self.env.read(observation, "indoor_dry_bulb_temperature")
+        outdoor = self.env.read(observation, "outdoor_dry_bulb_temperature")
+        fraction = (
+            self.base
+            + self.gain * (indoor - set_point)
+            + self.outdoor_gain * (outdoor - set_point)
+        )
+        return jnp.clip(fraction, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class BatteryReserve:
+    """A thermostat that keeps the battery full for outages: reward -751, cost 587."""
+
+    env: CityLearn
+    base: float = 0.08
+    gain: float = 0.06
+    outdoor_gain: float = 0.014
+    """These three mean the same as in `Thermostat`."""
+    charge: float = 1.0
+    """Fraction of the battery's power to charge with while the grid works."""
+    discharge: float = 0.06
+    """Fraction of the battery's power to draw in an outage; small, so it lasts for hours."""
+
+    def __call__(self, observation: Observations) -> Actions:
+        thermostat = Thermostat(self.env, self.base, self.gain, self.outdoor_gain)
+        cooling = thermostat.cooling(observation)
+        outage = self.env.read(observation, "power_outage") > 0.5
+        battery = jnp.where(outage, -self.discharge, self.charge)
+        idle = jnp.zeros_like(cooling)
+        return _join_actions(tank=idle, battery=battery, cooling=cooling)
+
+
+def _join_actions(
+    tank: Float[Array, "*batch building"],
+    battery: Float[Array, "*batch building"],
+    cooling: Float[Array, "*batch building"],
+) -> Actions:
+    """Return the actions of all buildings; `cooling` is a fraction of the power in [0, 1]."""
+    parts = jnp.stack([tank, battery, 2 * cooling - 1], axis=-1)
+    return parts.reshape(*parts.shape[:-2], -1)
+
+
+BASELINES: dict[str, dict[str, Callable[[Any], Baseline]]] = {
+    "orac/GuardedMaze-v0": {"short_path": short_path, "long_path": long_path},
+    "orac/CityLearn-v0": {
+        "uniform_random": UniformRandom,
+        "no_cooling": NoCooling,
+        "thermostat": Thermostat,
+        "battery_reserve": BatteryReserve,
+    },
+}
+"""Functions that make the baselines of an environment, by environment id and name."""
+
+
+def check_baseline(env_id: str, name: str) -> None:
+    """Raise a `ValueError` if the environment has no baseline of this name."""
+    check_choice("An environment with baselines", env_id, BASELINES)
+    check_choice(f"A baseline for {env_id}", name, BASELINES[env_id])
+
+
+def make_baseline(env_id: str, name: str, env: Any) -> Baseline:
+    """Make the baseline `name` for `env`, which is the JAX environment with id `env_id`."""
+    check_baseline(env_id, name)
+    return BASELINES[env_id][name](env)
