@@ -78,11 +78,18 @@ def test_the_files_named_in_the_readme_exist():
         assert (ROOT / path).exists(), path
 
 
-def test_the_modules_named_in_a_page_exist():
+def test_the_modules_and_imports_in_a_page_exist():
     for page in (ROOT / "docs").rglob("*.md"):
-        for dotted in re.findall(r"`(orac\.[a-z_]+\.[\w.]+)`", page.read_text()):
-            path, name = docs_coverage.locate(dotted)
-            assert not name or re.search(rf"\b{name}\b", path.read_text()), dotted
+        dotted = re.findall(r"`(orac\.[a-z_]+\.[\w.]+)`", page.read_text())
+        for block in python_blocks(page.relative_to(ROOT)):
+            imports = re.findall(
+                r"^from (orac[\w.]*) import (.+)$", block, re.MULTILINE
+            )
+            for module, names in imports:
+                dotted += [f"{module}.{name}" for name in names.split(", ")]
+        for each in dotted:
+            path, name = docs_coverage.locate(each)
+            assert not name or re.search(rf"\b{name}\b", path.read_text()), each
 
 
 def test_the_changelog_has_a_heading_for_results():
