@@ -1,8 +1,8 @@
-"""Risk measures in the guarded maze: what each says of two ways, and which one it takes.
+"""Compare risk measures in the guarded maze: their values on two paths, and their agents.
 
-First no agent at all: the short way past the guard and the long way around are walked
-many times, and every measure gives its number for their costs. Then one agent is trained
-per measure, and the picture shows which way it goes.
+First, two hand-coded policies walk the short path past the guard and the long path around
+it many times, and every measure is computed from their costs. Then one agent is trained
+per measure, and the picture shows which path it takes.
 
     python examples/compare_risk_measures.py               # some minutes per measure
     python examples/compare_risk_measures.py --measures mean cvar
@@ -15,8 +15,8 @@ import numpy as np
 
 import orac
 from orac.config import presets
-from orac.evaluation.baselines import evaluate_rule, rule_config
 from orac.evaluation.result import risk_of_episodes
+from orac.evaluation.rollout import baseline_config, evaluate_baseline
 
 MAZE, LIMIT = "orac/GuardedMaze-v0", 5.0
 CONSTRAINTS = {
@@ -26,28 +26,30 @@ CONSTRAINTS = {
     "dual_power": orac.Constraint(limit=LIMIT, risk="dual_power", risk_parameter=2.0),
     "cpw": orac.Constraint(limit=LIMIT, risk="cpw", risk_parameter=0.71),
 }
-WAYS = {"short way": -1, "long way": 1, "not arrived": 0}
+PATHS = {"short path": -1, "long path": 1, "not arrived": 0}
 
 
-def judge_ways(measures: list[str], episodes: int = 10_000) -> dict[str, list[float]]:
-    """What each measure says of the costs of both ways."""
-    costs = {
-        way: evaluate_rule(rule_config(MAZE, rule), episodes)[1].cost[:, 0]
-        for way, rule in (("short way", "short_path"), ("long way", "long_path"))
-    }
-    print(f"{'measure':<28}{'short way':>12}{'long way':>12}   limit {LIMIT:g}")
+def measure_paths(
+    measures: list[str], episodes: int = 10_000
+) -> dict[str, list[float]]:
+    """Print and return each measure of the costs of both paths."""
+    costs = []
+    for baseline in ("short_path", "long_path"):
+        result, _ = evaluate_baseline(baseline_config(MAZE, baseline), episodes)
+        costs.append(result.episodes.cost[:, 0])
+    print(f"{'measure':<28}{'short path':>12}{'long path':>12}   limit {LIMIT:g}")
     risks = {}
     for name in measures:
         measure = CONSTRAINTS[name].measure
-        risks[name] = [risk_of_episodes(paid, measure) for paid in costs.values()]
+        risks[name] = [risk_of_episodes(paid, measure) for paid in costs]
         short, long = risks[name]
-        allowed = "both ways are allowed" if short <= LIMIT else "the long way only"
+        allowed = "both paths are allowed" if short <= LIMIT else "only the long path"
         print(f"{measure!s:<28}{short:>12.2f}{long:>12.2f}   {allowed}")
     return risks
 
 
 def train(name: str, steps: int) -> orac.Agent:
-    """ORAC with the demo's settings, under one measure."""
+    """Train ORAC with the demo's settings and one risk measure."""
     agent = orac.make_agent(
         "orac",
         MAZE,
@@ -59,30 +61,30 @@ def train(name: str, steps: int) -> orac.Agent:
 
 
 def shares(paths: np.ndarray) -> list[float]:
-    """Shares of the episodes that went each way."""
-    return [float((paths == number).mean()) for number in WAYS.values()]
+    """Return the share of the episodes that took each path."""
+    return [float((paths == number).mean()) for number in PATHS.values()]
 
 
 def draw(risks: dict, taken: dict, path: Path) -> None:
-    """Left: both ways through the eyes of each measure. Right: the ways agents took."""
+    """Draw the measures of both paths on the left, and the agents' paths on the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     rows = np.arange(len(risks))
-    for i, (way, colour) in enumerate(
-        (("short way", "#D55E00"), ("long way", "#0072B2"))
+    for i, (path_name, colour) in enumerate(
+        (("short path", "#D55E00"), ("long path", "#0072B2"))
     ):
         values = [pair[i] for pair in risks.values()]
-        left.barh(rows + 0.4 * i, values, 0.38, color=colour, label=way)
+        left.barh(rows + 0.4 * i, values, 0.38, color=colour, label=path_name)
     left.axvline(LIMIT, color="black", ls=":", label="limit")
-    left.set(title="risk of each way's cost", yticks=rows + 0.2, yticklabels=[*risks])
+    left.set(title="risk of each path's cost", yticks=rows + 0.2, yticklabels=[*risks])
     start = np.zeros(len(taken))
     for i, colour in enumerate(("#D55E00", "#0072B2", "#BBBBBB")):
         values = np.array([share[i] for share in taken.values()])
-        right.barh([*taken], values, left=start, color=colour, label=[*WAYS][i])
+        right.barh([*taken], values, left=start, color=colour, label=[*PATHS][i])
         start = start + values
-    right.set(title="the way that the trained agent takes", xlim=(0, 1))
+    right.set(title="path of the trained agent", xlim=(0, 1))
     for axes in (left, right):
         axes.invert_yaxis()
         axes.legend(frameon=False, fontsize=8)
@@ -94,11 +96,15 @@ def main() -> None:
     parser.add_argument(
         "--measures", nargs="+", default=[*CONSTRAINTS], choices=CONSTRAINTS
     )
-    parser.add_argument("--steps", type=int, default=300_000, help="of each agent")
-    parser.add_argument("--episodes", type=int, default=1_000, help="to judge by")
+    parser.add_argument(
+        "--steps", type=int, default=300_000, help="training steps per agent"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=1_000, help="episodes to evaluate"
+    )
     parser.add_argument("--out", type=Path, default=Path("risk_measures.png"))
     options = parser.parse_args()
-    risks, taken = judge_ways(options.measures), {}
+    risks, taken = measure_paths(options.measures), {}
     for name in options.measures:
         agent = train(name, options.steps)
         found = agent.evaluate(options.episodes, tails=(0.05,))

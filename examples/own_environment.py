@@ -1,9 +1,10 @@
-"""Your own environment: a reservoir that must not flood, in ten minutes from nothing.
+"""Write your own environment, a reservoir that must not flood, and train agents in it.
 
-A dam makes electricity. The fuller the reservoir, the more a litre is worth; but once in
-a few months a storm comes, and what the reservoir cannot hold floods the valley. On
-average the floods are affordable. In the worst months they are not. The script trains
-one agent on the average and one on the worst 10 % of months, and draws what they do.
+A dam generates electricity, and a litre generates more when the reservoir is full. Once in
+a few months there is a storm, and what the reservoir cannot hold floods the valley. The
+floods are affordable on average, but not in the worst months. This script trains one agent
+with a limit on the average and one with a limit on the worst 10 % of months, and draws
+what they do.
 
     python examples/own_environment.py            # about five minutes on two cores
     python examples/own_environment.py --help
@@ -20,7 +21,7 @@ import orac
 MONTH = 30
 """Days in an episode."""
 STORM_CHANCE, STORM = 1 / 200, 0.4
-"""Chance of a storm on a day, and what it brings, as a share of the reservoir."""
+"""Probability of a storm per day, and its inflow as a share of the reservoir."""
 
 
 class Reservoir(gymnasium.Env):
@@ -28,7 +29,7 @@ class Reservoir(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
-    # Optional: with it a certificate can be given. Nobody floods more than what came.
+    # Optional: certificates need a bound. A flood cannot exceed the inflow of the month.
     episode_length, cost_bound = MONTH, 100 * MONTH * (0.1 + STORM)
 
     def reset(self, *, seed=None, options=None):
@@ -51,9 +52,10 @@ class Reservoir(gymnasium.Env):
 
 
 SETTINGS = {
-    # The last day really is the last: what the level is worth afterwards is not asked.
+    # The month ends for good: the value of the level after the last day does not count.
     "agent.bootstrap_on_truncation": False,
-    # Small networks, large steps and one gradient step for four days: for a laptop.
+    # Small networks, large learning rates and one gradient step per four days keep the
+    # training short on a laptop.
     "agent.hidden_sizes": [64, 64],
     "agent.num_quantiles": 16,
     "agent.num_policy_quantiles": 16,
@@ -73,8 +75,8 @@ def train(make, steps: int, **options) -> orac.Agent:
     return agent.learn(total_timesteps=steps, progress_bar=False)
 
 
-def watch(agent: orac.Agent, months: int = 5) -> np.ndarray:
-    """Levels of some months, a row each."""
+def record_levels(agent: orac.Agent, months: int = 5) -> np.ndarray:
+    """Return the levels of some months, one row per month."""
     env, rows = Reservoir(), []
     for seed in range(months):
         observation, _ = env.reset(seed=seed)
@@ -88,7 +90,7 @@ def watch(agent: orac.Agent, months: int = 5) -> np.ndarray:
 
 
 def draw(levels: dict[str, np.ndarray], path: Path) -> None:
-    """A panel per agent, a line per month."""
+    """Draw one panel per agent with one line per month."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3), layout="constrained")
@@ -96,7 +98,7 @@ def draw(levels: dict[str, np.ndarray], path: Path) -> None:
         figure.subplots(1, len(levels), sharey=True), levels.items(), strict=True
     ):
         axes.plot(months.T, color="#0072B2", alpha=0.6)
-        axes.axhline(1 - STORM, color="#D55E00", ls="--", label="room for a storm")
+        axes.axhline(1 - STORM, color="#D55E00", ls="--", label="space for a storm")
         axes.set(title=name, xlabel="day", ylim=(0, 1.02))
         axes.legend(loc="lower left", frameon=False)
     figure.axes[0].set_ylabel("level of the reservoir")
@@ -105,8 +107,8 @@ def draw(levels: dict[str, np.ndarray], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40_000, help="days to learn from")
-    parser.add_argument("--months", type=int, default=1_000, help="months to judge by")
+    parser.add_argument("--steps", type=int, default=40_000, help="days to train for")
+    parser.add_argument("--months", type=int, default=1_000, help="months to evaluate")
     parser.add_argument("--out", type=Path, default=Path("reservoir.png"))
     options = parser.parse_args()
     agents = {
@@ -114,8 +116,8 @@ def main() -> None:
         "worst 10 % at most 5": (orac.ORAC, {"cost_limit": 5.0, "tail": 0.1}),
     }
     levels = {}
-    for name, (make, words) in agents.items():
-        agent = train(make, options.steps, **words)
+    for name, (make, constraint) in agents.items():
+        agent = train(make, options.steps, **constraint)
         result = agent.evaluate(episodes=options.months, tails=(0.1,))
         print(
             f"{name}: energy {result['reward/mean']:.1f}, flood {result['cost/mean']:.1f} "
@@ -123,7 +125,7 @@ def main() -> None:
         )
         for certificate in agent.certify(result.episodes):
             print(f"  {certificate.sentence()}")
-        levels[name] = watch(agent)
+        levels[name] = record_levels(agent)
     draw(levels, options.out)
     print(f"picture: {options.out}")
 

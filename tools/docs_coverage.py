@@ -1,8 +1,8 @@
-"""A hook of mkdocs: the build fails when a public name is undocumented.
+"""MkDocs hook that fails the build when a public name is undocumented.
 
-Public is what the reference pages show (`::: orac.core.risk` makes a module public, and
-`::: orac.envs.citylearn.env.CityLearn` one name of it) and every name that `import orac` hands
-out. Each such function, class and method needs a docstring and a place on a built page.
+Public names are those of the reference pages (`::: orac.core.risk` makes a module public,
+`::: orac.envs.citylearn.env.CityLearn` one name of it) and those that `import orac`
+provides. Each such function, class and method needs a docstring and an entry on a page.
 """
 
 import ast
@@ -19,30 +19,30 @@ _directives: set[str] = set()
 
 
 def on_pre_build(config) -> None:
-    """Forget the last build."""
+    """Reset the names of the previous build."""
     _shown.clear()
     _directives.clear()
 
 
 def on_page_markdown(markdown: str, **_) -> None:
-    """Note what a page asks for."""
+    """Collect the `:::` directives of a page."""
     _directives.update(re.findall(r"^::: (\S+)", markdown, re.MULTILINE))
 
 
 def on_page_content(html: str, **_) -> None:
-    """Note what a page has."""
+    """Collect the names that a built page documents."""
     _shown.update(_ANCHOR.findall(html))
 
 
 def on_post_build(config) -> None:
-    """Stop with the list of what is missing."""
+    """Raise an error that lists the undocumented names."""
     problems = find_problems(_directives, _shown)
     if problems:
         raise PluginError("Public names lack documentation:\n" + "\n".join(problems))
 
 
 def find_problems(directives: set[str], shown: set[str]) -> list[str]:
-    """A sentence for each public name without a docstring or without a place."""
+    """Return a sentence for each public name without a docstring or page."""
     problems = []
     for directive in sorted(directives):
         for name, node in public_names(directive):
@@ -57,7 +57,7 @@ def find_problems(directives: set[str], shown: set[str]) -> list[str]:
 
 
 def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
-    """Dotted name and definition of all that a directive makes public."""
+    """Yield the dotted name and definition of everything a directive makes public."""
     path, inner = locate(directive)
     module = directive.removesuffix(f".{inner}") if inner else directive
     tree = ast.parse(path.read_text())
@@ -67,7 +67,7 @@ def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Public definitions below a module or a class, depth first."""
+    """Yield the public definitions in a module or class, depth first."""
     for child in getattr(node, "body", []):
         if not isinstance(child, ast.FunctionDef | ast.ClassDef):
             continue
@@ -79,18 +79,20 @@ def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.
 
 
 def locate(dotted: str) -> tuple[Path, str]:
-    """The file of a module, and the name in it if `dotted` goes further."""
+    """Return the file of a module, and the name in it if `dotted` names one."""
     for module, inner in ((dotted, ""), tuple(dotted.rsplit(".", 1))):
         stem = SOURCE.joinpath(*module.split("."))
         for path in (stem.with_suffix(".py"), stem / "__init__.py"):
             if path.exists():
                 return path, inner
-    raise PluginError(f"::: {dotted} names no module below {SOURCE}.")
+    raise PluginError(
+        f"::: {dotted} must name a module or one of its names in {SOURCE}."
+    )
 
 
 def exported_names() -> dict[str, str]:
-    """What `import orac` hands out, and the module it comes from."""
+    """Return the names that `import orac` provides, with their modules."""
     for node in ast.parse((SOURCE / "orac/__init__.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
             return ast.literal_eval(node.value)
-    raise PluginError("src/orac/__init__.py has no table _HOMES of its names.")
+    raise PluginError("src/orac/__init__.py must have a dict _HOMES of its names.")

@@ -1,27 +1,28 @@
-"""The picture of the README: the maze once per agent, with paths that the agent took.
+"""Draw the README's picture: one maze per agent, with paths that the agent took.
 
     python tools/draw_readme_picture.py --train demo/picture
     python tools/draw_readme_picture.py RUN_OF_ORAC RUN_OF_WCSAC RUN_OF_SAC_LAG
 
-The README's has seed 0 of each agent in Table 1, guard 0.15. `--train` makes three runs with
-the settings of `orac demo` instead, about seven minutes each. What stands under a map is
-measured: 1000 episodes of that run's agent.
+The README shows seed 0 of each agent in Table 1 with guard probability 0.15. `--train`
+first makes three runs with the settings of `orac demo`, about seven minutes each. The
+numbers under a map are measured on 1000 episodes of that run's agent.
 """
 
 import argparse
 from pathlib import Path
 
-import jax
 import numpy as np
 
 import orac
 from orac.config import presets
-from orac.core import agent as agents
-from orac.envs.base import to_box
-from orac.envs.maze.controllers import record_episode
-from orac.envs.maze.drawing import Trajectory, import_matplotlib
+from orac.envs.maze.drawing import (
+    Trajectory,
+    draw_map,
+    import_matplotlib,
+    to_trajectories,
+)
 from orac.envs.maze.env import GuardedMaze
-from orac.envs.maze.pixels import COLOURS
+from orac.evaluation.rollout import record_episodes
 
 ALGORITHMS = ("orac", "wcsac", "sac-lag")
 NAMES = {"orac": "ORAC", "wcsac": "WCSAC", "sac-lag": "SAC-Lagrangian"}
@@ -30,7 +31,7 @@ INK, PATH = "#222222", "#0072B2"
 
 
 def train(algo: str, out: Path) -> Path:
-    """One run with the demo's settings, to its end; its directory."""
+    """Train one agent with the demo's settings and return its run directory."""
     config = presets.with_algorithm(presets.demo(), algo)
     agent = orac.Agent(config.env.id, presets.with_seed(config, 0))
     agent.learn(out=out, name="picture")
@@ -39,20 +40,13 @@ def train(algo: str, out: Path) -> Path:
 
 
 def record(agent: orac.Agent, maze: GuardedMaze, episodes: int) -> list[Trajectory]:
-    """Episodes of the agent's mean action, starts and guards as they come."""
-    state = agent.runner.state.agent
-
-    @jax.jit
-    def policy(observation):
-        action = agents.mean_action(state, observation[None], agent.config.agent)[0]
-        return to_box(maze.spec, action)
-
-    keys = jax.random.split(jax.random.key(1), episodes)
-    return [record_episode(key, maze, policy, "") for key in keys]
+    """Record episodes of the agent's mean action with random starts and guards."""
+    recording = record_episodes(maze, lambda o: agent.predict(o)[0], episodes, seed=1)
+    return to_trajectories(maze, recording, "")
 
 
 def caption(agent: orac.Agent, episodes: int = 1000) -> str:
-    """What the agent earns and pays, in two lines."""
+    """Return two lines about the agent's reward and cost."""
     found = agent.evaluate(episodes, tails=(0.05,))
     return (
         f"reward {found['reward/mean']:.1f}, mean cost {found['cost/mean']:.1f}\n"
@@ -60,27 +54,8 @@ def caption(agent: orac.Agent, episodes: int = 1000) -> str:
     )
 
 
-def draw_map(axes, maze: GuardedMaze) -> None:
-    """The cells, with a letter on those that are not plain."""
-    rectangle, layout = import_matplotlib().patches.Rectangle, maze.layout
-    for x, y in np.ndindex(layout.width, layout.height):
-        letter = layout.letter((x, y))
-        style = {"facecolor": COLOURS[letter], "edgecolor": "#DDDDDD", "lw": 0.5}
-        axes.add_patch(rectangle((x - 0.5, y - 0.5), 1, 1, **style))
-        if letter in "RPBG":
-            axes.text(x + 0.4, y - 0.4, letter, ha="right", size=8, weight="bold")
-    left, bottom, right, top = layout.start_box
-    box = rectangle((left, bottom), right - left, top - bottom, fill=False, ls="--")
-    axes.add_patch(box)
-    axes.set_xlim(-0.5, layout.width - 0.5)
-    axes.set_ylim(-0.5, layout.height - 0.5)
-    axes.set_aspect("equal")
-    axes.set_xticks([])
-    axes.set_yticks([])
-
-
 def draw_paths(axes, trajectories: list[Trajectory]) -> None:
-    """Every path, with a cross where a cost was paid."""
+    """Draw every path, with a cross where a cost was paid."""
     for one in trajectories:
         x, y = one.positions.T
         axes.plot(x, y, color=PATH, lw=1.2, alpha=0.6)
@@ -89,7 +64,7 @@ def draw_paths(axes, trajectories: list[Trajectory]) -> None:
 
 
 def draw(runs: list[Path], out: Path, episodes: int) -> None:
-    """One panel a run, in the order given."""
+    """Draw one panel per run, in the given order."""
     matplotlib = import_matplotlib()
     figure = matplotlib.figure.Figure(figsize=(3.3 * len(runs), 4.0), dpi=150)
     figure.set_layout_engine("constrained")
@@ -98,6 +73,8 @@ def draw(runs: list[Path], out: Path, episodes: int) -> None:
         agent = orac.load(run)
         maze = GuardedMaze(**dict(agent.config.env.params))
         draw_map(axes, maze)
+        axes.set_xticks([])
+        axes.set_yticks([])
         draw_paths(axes, record(agent, maze, episodes))
         name = NAMES.get(agent.config.algo, agent.config.algo)
         axes.set_title(name, loc="left", size=12, weight="bold", color=INK)
@@ -111,7 +88,7 @@ def draw(runs: list[Path], out: Path, episodes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*", help="run directories, in order")
-    parser.add_argument("--train", type=Path, help="make the three runs in here first")
+    parser.add_argument("--train", type=Path, help="first make three runs here")
     parser.add_argument("--episodes", type=int, default=12, help="paths in each map")
     parser.add_argument("--out", type=Path, default=PICTURE)
     options = parser.parse_args()
@@ -119,7 +96,7 @@ def main() -> None:
     if options.train:
         runs = [train(algo, options.train) for algo in ALGORITHMS]
     if not runs:
-        parser.error("give run directories, or --train DIRECTORY to make them.")
+        parser.error("expected run directories, or --train DIRECTORY to make them.")
     draw(runs, options.out, options.episodes)
 
 

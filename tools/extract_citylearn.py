@@ -1,8 +1,8 @@
 """Write the data file of `orac.envs.citylearn.env` from the CityLearn 2.1.2 wheel.
 
-A maintainer's tool: users never run it. It copies numbers (hourly rows, device
-constants, weights of the temperature models) and derives nothing; what the environment
-computes from them is in `orac.envs.citylearn.data`. Needs numpy and torch.
+This tool is for maintainers. It copies numbers (hourly rows, device constants, weights of
+the temperature models) without changing them; `orac.envs.citylearn.data` derives the rest.
+It needs numpy and torch.
 
     pip download --no-deps CityLearn==2.1.2
     python tools/extract_citylearn.py CityLearn-2.1.2-py3-none-any.whl
@@ -20,7 +20,9 @@ import numpy as np
 
 DATASET = "citylearn_challenge_2023_phase_2_local_evaluation"
 WHEEL_SHA256 = "95730b1deed73b1f5a4d17eb8334be3c99efa4aef8677822378d62d8359511dd"
-DATA_FOLDER = Path(__file__).parents[1] / "src" / "orac" / "envs" / "citylearn" / "data_files"
+DATA_FOLDER = (
+    Path(__file__).parents[1] / "src" / "orac" / "envs" / "citylearn" / "data_files"
+)
 LICENCE = "CityLearn-2.1.2.dist-info/LICENSE"
 
 HOURS = 720
@@ -72,7 +74,7 @@ CityLearn is distributed under this licence:
 
 
 def checked_wheel(path: Path) -> zipfile.Path:
-    """The wheel's root, if it is the one whose numbers were tested."""
+    """Return the wheel's root, or raise an error if it is not the tested wheel."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != WHEEL_SHA256:
         raise ValueError(
@@ -84,7 +86,7 @@ def checked_wheel(path: Path) -> zipfile.Path:
 
 
 def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
-    """Columns of a CSV file under our names; `names` maps its headers to them."""
+    """Return columns of a CSV file; `names` maps its headers to our names."""
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     if len(rows) != HOURS:
         raise ValueError(f"expected {HOURS} rows in {file.name}, got {len(rows)}.")
@@ -95,7 +97,7 @@ def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
-    """Add the 6, 12 and 24 hour forecasts of each column, current value first."""
+    """Add the 6, 12 and 24 hour forecasts after each column."""
     both = {}
     for theirs, ours in names.items():
         both[theirs] = ours
@@ -105,7 +107,7 @@ def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
 
 
 def read_shared(folder) -> dict[str, np.ndarray]:
-    """What every building sees: calendar, weather, carbon intensity and prices."""
+    """Return the columns all buildings share: calendar, weather, carbon and prices."""
     price = {"Electricity Pricing [$/kWh]": "electricity_pricing"}
     return {
         **read_columns(folder / "Building_1.csv", TIME),
@@ -120,19 +122,19 @@ def read_shared(folder) -> dict[str, np.ndarray]:
 
 
 def read_building(folder, name: str) -> dict[str, np.ndarray]:
-    """One building's own rows, after checking that it only ever cools."""
+    """Return one building's hourly rows, after checking that it is only ever cooled."""
     file = folder / f"{name}.csv"
     unused = {"Heating Load (kWh)": "heat", "HVAC Mode (Off/Cooling/Heating)": "mode"}
     checks = read_columns(file, unused)
     if checks["heat"].any() or (checks["mode"] != 1).any():
         raise ValueError(
-            f"expected cooling only in {name}; the environment has no heat."
+            f"expected only cooling in {name}; the environment does not model heating."
         )
     return read_columns(file, INDOOR)
 
 
 def read_weights(folder, name: str) -> dict[str, np.ndarray]:
-    """Weights of the building's LSTM; nothing stored beside them is run."""
+    """Return the weights of the building's LSTM without running code from the file."""
     import torch
 
     stored = torch.load(
@@ -145,7 +147,7 @@ def read_weights(folder, name: str) -> dict[str, np.ndarray]:
 
 
 def read_constants(schema: dict) -> dict[str, np.ndarray]:
-    """Device constants and input ranges of the temperature model of one building."""
+    """Return a building's device constants and the input ranges of its LSTM."""
     constants = {
         f"{device}/{attribute}": np.float64(schema[device]["attributes"][attribute])
         for device, attributes in DEVICES.items()
@@ -163,9 +165,9 @@ def read_constants(schema: dict) -> dict[str, np.ndarray]:
 
 
 def extract(package) -> dict[str, np.ndarray]:
-    """All arrays by name; `package` is the folder `citylearn`, installed or in a wheel.
+    """Return all arrays by name. `package` is the folder `citylearn`.
 
-    A building's arrays are stacked: their first axis is Building_1, 2, 3.
+    Arrays of the buildings are stacked along the first axis: Building_1, 2, 3.
     """
     folder = package / "data" / DATASET
     schema = json.loads((folder / "schema.json").read_text(encoding="utf-8"))

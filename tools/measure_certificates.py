@@ -1,9 +1,9 @@
-"""Measure how often certificates hold and how tight they are, for the tables of the docs.
+"""Measure how often certificates hold and how tight they are.
 
-    python tools/measure_certificates.py            prints the tables
-    python tools/measure_certificates.py --write    puts them into docs/statistics.md
+    python tools/measure_certificates.py            print the tables
+    python tools/measure_certificates.py --write    write them into docs/statistics.md
 
-Everything is drawn from fixed seeds. Takes about five minutes on one core.
+Everything is drawn from fixed seeds. This takes about five minutes on one core.
 """
 
 import math
@@ -17,7 +17,7 @@ from orac.evaluation import certificates
 
 
 def rare(chance: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Quantile function of a cost of 4, or of 24 with the given chance."""
+    """Return the quantile function of a cost of 4, or of 24 with the given chance."""
     return lambda levels: np.where(levels > 1 - chance, 24.0, 4.0)
 
 
@@ -32,7 +32,7 @@ COSTS: dict[str, Callable[[int], Callable[[np.ndarray], np.ndarray]]] = {
     "uniform": lambda n: lambda u: 24 * u,
     "exponential, mean 2": lambda n: lambda u: np.minimum(-2 * np.log1p(-u), 24.0),
 }
-"""Quantile functions of costs in [0, 24], for n episodes."""
+"""Quantile functions of costs in [0, 24], given the number of episodes n."""
 
 
 def true_cvar(name: str, episodes: int, tail: float) -> float:
@@ -45,7 +45,7 @@ def certificate_coverage(name: str, episodes: int, tail: float, sets: int) -> fl
     hits = 0
     for _ in range(sets):
         costs = COSTS[name](episodes)(random.random(episodes))
-        # Numerics: a true CVaR that is the bound itself is averaged with rounding.
+        # Numerics: `truth` is an average, so it may exceed 24 by a rounding error.
         hits += certificates.cvar_upper_bound(costs, tail, 24.0) >= truth - 1e-9
     return hits / sets
 
@@ -61,19 +61,19 @@ def certificate_table() -> str:
 
 
 def band_bound(costs: np.ndarray, tail: float, masses: np.ndarray) -> float:
-    """CVaR when at most `masses[k]` lies above the k-th largest cost, for all k."""
+    """Return the CVaR if at most `masses[k]` lies above the k-th largest cost, for all k."""
     masses = np.minimum(masses, tail)
     weights = np.diff(np.append(masses, tail))
     return float(24 * masses[0] + weights @ np.sort(costs)[::-1]) / tail
 
 
 def dkw_masses(episodes: int) -> np.ndarray:
-    """Dvoretzky, Kiefer and Wolfowitz with Massart's constant, at 95 %."""
+    """Return the band of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, at 95 %."""
     return np.arange(episodes) / episodes + math.sqrt(math.log(20) / (2 * episodes))
 
 
 def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
-    """Every order statistic of the tail at one level, simultaneously at 95 %."""
+    """Return a band with every order statistic of the tail at one level, jointly at 95 %."""
     count = min(episodes, int(1.5 * tail * episodes) + 20)
     ranks = np.arange(1, count + 1)
     random = np.random.default_rng(0)
@@ -88,9 +88,10 @@ def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
 
 
 def hindsight_bound(costs: np.ndarray, tail: float) -> float:
-    """Where the best single pivot and fraction for this very sample would end.
+    """Return the bound of the pivot and betting fraction that suit this sample best.
 
-    Not a confidence bound, as it looks first: what no bettor can get below.
+    This is not a confidence bound, since it chooses both after seeing the sample. It shows
+    what no betting strategy with one pivot and one fraction can improve on.
     """
     best = 24.0
     pivots = np.quantile(costs, 1 - tail * np.linspace(0.2, 1, 9), method="higher")

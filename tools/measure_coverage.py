@@ -1,10 +1,10 @@
-"""Measure how often intervals between seeds hold the truth, for the tables of the docs.
+"""Measure how often intervals over seeds contain the true value.
 
-    python tools/measure_coverage.py            prints the tables
-    python tools/measure_coverage.py --write    puts them into docs/statistics.md
+    python tools/measure_coverage.py            print the tables
+    python tools/measure_coverage.py --write    write them into docs/statistics.md
 
-Everything is drawn from fixed seeds. Takes about five minutes on one core. Certificates have
-their own: `measure_certificates.py`.
+Everything is drawn from fixed seeds. This takes about five minutes on one core.
+`measure_certificates.py` does the same for certificates.
 """
 
 import argparse
@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from orac.evaluation import aggregates
-from orac.evaluation import intervals as statistics
+from orac.evaluation import aggregates, intervals
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 RUNS = (2, 3, 5, 10, 20)
@@ -24,7 +23,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def success_like(share: float) -> Draw:
-    """Runs that succeed nine times in ten, or fail nine times in ten."""
+    """Return a sampler of success rates near 0.9 for a share of runs, near 0.1 for others."""
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         good = random.random(shape) < share
@@ -50,10 +49,12 @@ BETWEEN: dict[str, tuple[Draw, float]] = {
     "success-like, 7 in 10": (success_like(0.7), 0.66),
     "success-like, 9 in 10": (success_like(0.9), 0.82),
 }
+"""Distributions of a run's result by name: a sampler and the true mean."""
 COMPARED = ("normal", "lognormal, sigma 0.5", "success-like, half")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
     lines = [list(head)]
     lines += [["---"] * len(lines[0]), *map(list, rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -64,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def bootstrap_means(values: np.ndarray, bias_corrected: bool) -> np.ndarray:
-    """Percentile or BCa limits (Efron, 1987) of each column's mean, at 95 %."""
+    """Return percentile or BCa limits (Efron, 1987) of each column's mean, at 95 %."""
     n, random = len(values), np.random.default_rng(0)
     shares = random.multinomial(n, np.full(n, 1 / n), size=2000) / n
     drawn = np.sort(shares @ values, axis=0)
@@ -88,7 +89,7 @@ def student_means(values: np.ndarray) -> np.ndarray:
 
 
 def our_means(values: np.ndarray) -> np.ndarray:
-    band = statistics.mean_band(values)
+    band = intervals.mean_band(values)
     assert band.low is not None and band.high is not None
     return np.stack([band.low, band.high])
 
@@ -122,15 +123,15 @@ def mean_table() -> str:
 
 
 def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
-    """Of a share of episodes whose probability differs from run to run (beta).
+    """Measure intervals of a share of episodes whose probability varies by run (beta).
 
-    How often an interval in [0, 1] holds the mean, and how often there is none.
+    Returns how often an interval in [0, 1] contains the mean, and how often there is none.
     """
     random, held, known = np.random.default_rng(runs), [], []
     for _ in range(20):
         chance = random.beta(20 * mean, 20 * (1 - mean), (runs, 500))
         shares = random.binomial(episodes, chance) / episodes
-        band = statistics.mean_band(shares, bounds=(0.0, 1.0))
+        band = intervals.mean_band(shares, bounds=(0.0, 1.0))
         assert band.low is not None and band.high is not None
         known.append(np.isfinite(band.low))
         held.append((band.low <= mean) & (mean <= band.high))
@@ -147,12 +148,12 @@ def share_table() -> str:
 
 
 def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
-    """Of ours minus theirs, whose runs spread `factor` times as much."""
+    """Measure intervals of ours minus theirs, whose runs vary `factor` times as much."""
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), 0
     for _ in range(sets):
         ours, theirs = draw(random, (runs,)), factor * draw(random, (runs,))
-        found = statistics.difference_interval(ours, theirs)
+        found = intervals.difference_interval(ours, theirs)
         assert found.low is not None and found.high is not None
         hits += found.low <= (1 - factor) * truth <= found.high
     return hits / sets
@@ -172,7 +173,7 @@ def difference_table() -> str:
 
 
 def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[float]:
-    """Of the interquartile mean: rliable's percentile interval, and ours."""
+    """Measure intervals of the interquartile mean: rliable's percentile interval and ours."""
     draw, _ = BETWEEN[name]
     large = draw(np.random.default_rng(9), (2_000_000,))
     low, high = np.quantile(large, [0.25, 0.75])
@@ -201,13 +202,13 @@ def middle_table() -> str:
 
 
 def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Share of pairs won, over the last but one axis of runs, mean over tasks."""
+    """Return the share of pairs of runs that ours wins, averaged over tasks (last axis)."""
     gaps = ours[..., :, None, :] - theirs[..., None, :, :]
     return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-3, -2, -1))
 
 
 def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
-    """Of normal runs: rliable's percentile interval, and ours."""
+    """Measure intervals for normal runs: rliable's percentile interval and ours."""
     truth = special.ndtr(shift / math.sqrt(2))
     random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000
     for _ in range(sets):
@@ -245,7 +246,7 @@ TABLES = {
 
 
 def write(name: str, text: str) -> None:
-    """Replace what stands between the page's two comments of that name."""
+    """Replace the text between the page's two comments of that name."""
     page = PAGE.read_text()
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     head, rest = page.split(begin)
@@ -253,9 +254,11 @@ def write(name: str, text: str) -> None:
 
 
 def main(tables: dict[str, Callable[[], str]]) -> None:
+    """Print the tables and, with `--write`, put them into the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=tables, help="one table instead of all")
-    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    parser.add_argument("--only", choices=tables, help="make one table instead of all")
+    about = f"write the tables into {PAGE.name}"
+    parser.add_argument("--write", action="store_true", help=about)
     arguments = parser.parse_args()
     for name in [arguments.only] if arguments.only else tables:
         text = tables[name]()

@@ -1,11 +1,11 @@
 """Write the README's results section from `results/`, between its two markers.
 
-    python tools/readme_results.py            # rewrites README.md
-    python tools/readme_results.py --check    # fails when it would change it
+    python tools/readme_results.py            # rewrite README.md
+    python tools/readme_results.py --check    # fail if README.md would change
 
-A study is there when `orac reproduce NAME --record results/NAME` was run. Table 1, which has
-the paper's number of steps, stands in the README whole. Whatever else has a README of its own
-is a link with that one's title.
+`orac reproduce NAME --record results/NAME` records a study. Table 1, which has the paper's
+number of steps, is included in full. Every other folder with a README gets a link with the
+title of that README.
 """
 
 import argparse
@@ -22,9 +22,9 @@ NONE = (
 
 
 def section(results: Path) -> str:
-    """The text between the markers."""
+    """Return the text between the markers."""
     found = {path.parent.name: path for path in sorted(results.glob("*/table.md"))}
-    parts = [_whole(found[name]) for name in MAIN if name in found]
+    parts = [_full_tables(found[name]) for name in MAIN if name in found]
     others = [
         path
         for path in sorted(results.glob("*/README.md"))
@@ -37,32 +37,32 @@ def section(results: Path) -> str:
 
 
 def _titled_link(readme: Path) -> str:
-    """A link whose words are the page's own title."""
+    """Return a link with the title of the page."""
     title = readme.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
     return f"[{title}](results/{readme.parent.name}/README.md)"
 
 
-def _whole(table: Path) -> str:
-    """A study's tables one heading lower, and where the rest of it is."""
+def _full_tables(table: Path) -> str:
+    """Return a study's tables one heading level lower, and links to its other files."""
     name = table.parent.name
     lines = table.read_text(encoding="utf-8").strip().split("\n")
     lowered = [f"#{line}" if line.startswith("## ") else line for line in lines]
-    kept = [
-        ("README.md", "what it says"),
+    files = [
+        ("README.md", "discussion"),
         ("runs.csv", "runs"),
         ("config.yaml", "config"),
         ("figure.png", "figure"),
     ]
     links = [
-        f"[{word}](results/{name}/{file})"
-        for file, word in kept
+        f"[{title}](results/{name}/{file})"
+        for file, title in files
         if (table.parent / file).exists()
     ]
     return "\n".join(lowered) + "\n\n" + ", ".join(links) + "\n"
 
 
 def updated(readme: str, results: Path) -> str:
-    """The README with the section of `results`."""
+    """Return the README with the section for `results`."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -72,13 +72,15 @@ def updated(readme: str, results: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="only check, write nothing"
+    )
     options = parser.parse_args()
     readme = ROOT / "README.md"
     old = readme.read_text(encoding="utf-8")
     new = updated(old, ROOT / "results")
     if options.check and new != old:
-        print("README.md is behind results/: run python tools/readme_results.py")
+        print("README.md is out of date: run python tools/readme_results.py")
         return 1
     if not options.check:
         readme.write_text(new, encoding="utf-8")

@@ -11,10 +11,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from orac.api import Agent
@@ -91,17 +88,13 @@ def run_demo(options: argparse.Namespace) -> int:
 
 
 def draw(agent: Agent, path: Path) -> Path:
-    """Draw an episode of the agent and one on the shortest path."""
+    """Draw an episode of the agent, and one on the shortest path with a guard."""
     from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 
     maze = GuardedMaze(**dict(agent.config.env.params))
     from_corner = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0))
     guarded, seed = replace(from_corner, guard_probability=1.0), agent.config.seed
-
-    def policy(observation: Any) -> jax.Array:
-        return jnp.asarray(agent.predict(observation)[0])
-
-    learned = record_episodes(from_corner, policy, seed=seed)
+    learned = record_episodes(from_corner, lambda o: agent.predict(o)[0], seed=seed)
     shortest = record_episodes(guarded, short_path(maze), seed=seed)
     episodes = [
         *to_trajectories(maze, learned, "ORAC"),

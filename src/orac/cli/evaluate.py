@@ -1,4 +1,4 @@
-"""`orac evaluate`: evaluate a trained policy or a hand-coded rule.
+"""`orac evaluate`: evaluate a trained policy or a hand-coded baseline.
 
 The results are printed and, if the options ask for it, certified, saved and filmed.
 """
@@ -13,11 +13,16 @@ from typing import Any
 from orac.api import Agent, load
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation import baselines
 from orac.evaluation.certificates import Certificate, violation_sentence
 from orac.evaluation.intervals import check_level
 from orac.evaluation.result import Evaluation, certify
-from orac.evaluation.rollout import check_episodes, check_video_path, record_video
+from orac.evaluation.rollout import (
+    baseline_config,
+    check_episodes,
+    check_video_path,
+    evaluate_baseline,
+    record_video,
+)
 from orac.runs.directory import evaluation_path, save_evaluation
 
 
@@ -40,7 +45,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
     """Evaluate, print the results, and save or film them."""
     check_options(options)
     several = len(options.seeds or ()) > 1
-    evaluate = evaluate_rule_per_seed if options.rule else evaluate_run
+    evaluate = evaluate_baseline_per_seed if options.rule else evaluate_run
     json_results = []
     for evaluated in evaluate(options):
         sentences = certificate_sentences(evaluated)
@@ -130,26 +135,23 @@ def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     yield Evaluated(result, certificates, agent.config, agent.spec, source, name, agent)
 
 
-def evaluate_rule_per_seed(options: argparse.Namespace) -> Iterator[Evaluated]:
-    """Evaluate a hand-coded rule once per seed."""
+def evaluate_baseline_per_seed(options: argparse.Namespace) -> Iterator[Evaluated]:
+    """Evaluate the baseline that `--rule` names, once per seed."""
     env_id = options.env_id or "orac/CityLearn-v0"
     configs = [
-        baselines.rule_config(env_id, options.rule, seed, options.set)
+        baseline_config(env_id, options.rule, seed, options.set)
         for seed in options.seeds or [0]
     ]
     if options.out is not None:
         for config in configs:
             evaluation_path(options.out, config, "rule")
     for config in configs:
-        summary, episodes, spec = baselines.evaluate_rule(
-            config, options.episodes, options.tails
-        )
+        result, spec = evaluate_baseline(config, options.episodes, options.tails)
         certificates = []
         if options.certify:
             certificates = certify(
-                episodes, config.constraints, spec, options.confidence
+                result.episodes, config.constraints, spec, options.confidence
             )
-        result = Evaluation(summary, episodes)
         source = {"rule": options.rule}
         yield Evaluated(result, certificates, config, spec, source, "rule")
 

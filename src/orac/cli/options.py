@@ -99,7 +99,9 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     about = "directory of a run, or file of a saved agent"
     option("run_dir", metavar="RUN", nargs="?", help=about)
-    option("--rule", help="evaluate this hand-coded rule instead, such as thermostat")
+    option(
+        "--rule", help="evaluate this hand-coded baseline instead, such as thermostat"
+    )
     option(
         "--env-id",
         help="environment of the --rule (default: orac/CityLearn-v0) or of the RUN",
