@@ -68,7 +68,7 @@ INVALID = [
         ["evaluate", "--rule=no", "--episodes=1000000000"],
         "at most 10,000,000, got 1,000",
     ),
-    (["evaluate", "--rule=no", "--episodes=0"], "episodes must be at least 1 and"),
+    (["evaluate", "--rule=no", "--episodes=0"], "episodes must be a whole number of at least 1"),
     (["evaluate", "/nowhere", "--video=a.xyz"], "written as .gif or .mp4, got 'a.xyz'"),
     (["evaluate", "/nowhere", "--seeds", "1", "2"], "of one seed, got --seeds 1 2."),
     (["evaluate", "/nowhere", "--set=seed=1"], "--set is only for a --rule"),

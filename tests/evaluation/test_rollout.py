@@ -8,7 +8,7 @@ import pytest
 from orac.config.schema import Constraint
 from orac.core import risk
 from orac.envs.gym_adapter.make import make_host
-from orac.envs.maze.controllers import long_path, short_path
+from orac.envs.baselines import long_path, short_path
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation import rollout
 from orac.evaluation.result import Episodes, risk_of_episodes, summarise, value_at_risk
@@ -111,5 +111,5 @@ def test_environments_on_the_host_contribute_the_same_number_of_episodes():
 
 @pytest.mark.parametrize("episodes", [0, -1, 10**9])
 def test_episodes_that_cannot_be_played_are_refused(episodes):
-    with pytest.raises(ValueError, match="episodes must be at least 1"):
+    with pytest.raises(ValueError, match="episodes must be"):
         play(long_path, episodes=episodes)

@@ -6,7 +6,6 @@ import pytest
 
 from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
-from orac.evaluation import baselines as rules
 from orac.reports import html as report
 from orac.reports.compare import compare
 from orac.reports.html import charts
@@ -90,7 +89,9 @@ def test_other_worlds_and_numbers_of_episodes_are_told(root, tmp_path):
 def test_a_taken_place_is_refused_before_an_episode_is_played(
     root, capsys, monkeypatch
 ):
-    monkeypatch.setattr(rules, "evaluate_rule", lambda *_: pytest.fail("it played"))
+    monkeypatch.setattr(
+        "orac.cli.evaluate.evaluate_baseline", lambda *_: pytest.fail("it played")
+    )
     words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
     # Seed 3 would be free, but its episodes would be lost with the error about 2.
     assert main([*words, "--seeds", "3", "2", f"--out={root}"]) == 1

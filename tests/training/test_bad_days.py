@@ -231,7 +231,7 @@ def test_two_learners_in_one_directory_are_told_and_the_first_goes_on(tmp_path, 
 def test_a_directory_where_nothing_can_be_written_stops_before_training(tmp_path):
     (tmp_path / "file").write_text("no directory")
     agent = make()
-    with pytest.raises(DiskError, match="a file stands where a directory is needed"):
+    with pytest.raises(DiskError, match="a file is where a directory is needed"):
         learn(agent, 400, tmp_path / "file" / "runs")
     assert agent.num_timesteps == 0
 

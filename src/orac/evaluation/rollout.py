@@ -8,7 +8,8 @@ observations.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac.config.schema import EnvConfig
-from orac.envs.base import Environment, Step, reset_batch
+from orac.config import presets, serialization
+from orac.config.schema import Config, EnvConfig
+from orac.config.validation import check_count, check_range
+from orac.envs import registry
+from orac.envs.base import Environment, EnvSpec, Step, reset_batch
+from orac.envs.baselines import check_baseline, make_baseline
 from orac.envs.gym_adapter.vector import HostEnv
-from orac.evaluation.result import Episodes
+from orac.evaluation.result import Episodes, Evaluation, summarise
 
 MAX_BATCH = 10_000
 """Largest number of episodes played at once; each needs memory for an environment."""
@@ -102,10 +107,8 @@ def roll_out(
 
 def check_episodes(episodes: int) -> None:
     """Raise a `ValueError` unless this number of episodes can be played and stored."""
-    if not 1 <= episodes <= MAX_EPISODES:
-        raise ValueError(
-            f"episodes must be at least 1 and at most {MAX_EPISODES:,}, got {episodes:,}."
-        )
+    check_count("episodes", episodes)
+    check_range("episodes", episodes, 1, MAX_EPISODES)
 
 
 def roll_out_host(
@@ -149,6 +152,40 @@ def roll_out_host(
         np.array([row[2] for row in rows]),
         {name: np.array([row[3][name] for row in rows]) for name in spec.metric_names},
     )
+
+
+def baseline_config(
+    env_id: str, name: str, seed: int = 0, assignments: Sequence[str] = ()
+) -> Config:
+    """Return the config for evaluating a hand-coded baseline.
+
+    It is the paper's config of the environment with the baseline as its algorithm. Only
+    the environment, the constraints and the seed are used. `assignments` change fields,
+    such as `constraints.0.tail=0.1`.
+    """
+    check_baseline(env_id, name)
+    config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
+    return serialization.override(config, list(assignments))
+
+
+def evaluate_baseline(
+    config: Config, episodes: int, tails: Sequence[float] = ()
+) -> tuple[Evaluation, EnvSpec]:
+    """Evaluate the baseline of a `baseline_config`."""
+    env = registry.make(config.env.id, **dict(config.env.params))
+    baseline = make_baseline(config.env.id, config.algo, env)
+    played = roll_out(
+        jax.random.key(config.seed),
+        None,
+        env,
+        lambda params, key, observation: baseline(observation),
+        episodes,
+    )
+    spec = env.spec
+    summary = summarise(
+        played, config.constraints, spec.cost_names, spec.metrics, tails
+    )
+    return Evaluation(summary, played), spec
 
 
 class Recording(NamedTuple):
