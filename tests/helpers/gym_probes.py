@@ -1,4 +1,4 @@
-"""Small Gymnasium environments whose every number is known beforehand."""
+"""Small Gymnasium environments with known observations, rewards and costs."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 BAIT = 99.0
-"""A cost in the info of `reset`; it belongs to no step and must never be read."""
+"""A cost in the info of `reset`; it belongs to no step and must not be read."""
 
 
 class Counter(gymnasium.Env):
-    """Observes (episode, time); time is the reward, and 10 * episode + time the cost."""
+    """Observes (episode, time); the reward is time and the cost 10 * episode + time."""
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float32)
     action_space = Box(-1.0, 1.0, (1,), np.float32)
@@ -23,7 +23,7 @@ class Counter(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        # A seed starts the count anew: the same seed starts the same episodes.
+        # A seed restarts the count, so that the same seed starts the same episodes.
         self.episode, self.time = 0 if seed is not None else self.episode + 1, 0
         return self.observe(), {"cost": BAIT, "time": BAIT}
 
@@ -41,7 +41,7 @@ class Counter(gymnasium.Env):
 
 
 class Stateful(Counter):
-    """A random walk whose state can be had; the generator is not part of it."""
+    """A random walk that offers its state, without that of its random generator."""
 
     def observe(self):
         return np.array([self.episode, self.np_random.normal()], np.float32)
@@ -56,7 +56,7 @@ class Stateful(Counter):
 
 
 class SixValues(Counter):
-    """Steps as safety-gymnasium does, with the cost after the reward."""
+    """Returns six values from `step`, with the cost after the reward."""
 
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
@@ -64,7 +64,7 @@ class SixValues(Counter):
 
 
 class Nested(Counter):
-    """A Dict observation, whose keys Gymnasium sorts, and no cost of its own."""
+    """Has a Dict observation, whose keys Gymnasium sorts, and reports no cost."""
 
     observation_space = Dict(
         {
@@ -79,13 +79,13 @@ class Nested(Counter):
         return {"time": np.array([self.time]), "odd": self.time % 2, "at": at}
 
     def report(self, action):
-        told = {"action": action.copy()}
+        info = {"action": action.copy()}
         action[:] = 0
-        return told
+        return info
 
 
 class Reusing(Counter):
-    """Hands out one and the same array and writes into it at every step."""
+    """Returns the same array at every step and writes into it."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
@@ -97,7 +97,7 @@ class Reusing(Counter):
 
 
 class Matrix(Counter):
-    """Actions of rank two with uneven bounds, costs as an array."""
+    """Has actions of rank two with uneven bounds, and reports costs as an array."""
 
     action_space = Box(
         np.array([[0, -2], [-1, -1]], np.float64),
@@ -110,7 +110,7 @@ class Matrix(Counter):
 
 
 class Single(Counter):
-    """One action without any axis; the cost is the action, which must not be negative."""
+    """Has one action without axes; the cost is the action, which must not be negative."""
 
     action_space = Box(-2.0, 2.0, (), np.float32)
 
@@ -119,12 +119,14 @@ class Single(Counter):
 
 
 class Odd(Counter):
-    """A counter with anything replaced: spaces by name, step values by function."""
+    """A counter with attributes, step values or reset values replaced."""
 
-    def __init__(self, *, report=None, result=None, reset_result=None, **spaces: Any):
+    def __init__(
+        self, *, report=None, result=None, reset_result=None, **attributes: Any
+    ):
         super().__init__(length=10**6)
         self._report, self._result, self._reset_result = report, result, reset_result
-        for name, value in spaces.items():
+        for name, value in attributes.items():
             setattr(self, name, value)
 
     def reset(self, *, seed=None, options=None):
@@ -142,11 +144,11 @@ class Odd(Counter):
 
 
 class CounterBatch(VectorEnv):
-    """Counters vectorised by hand, all ending together; infos without masks."""
+    """A hand-written vector of counters that end together; infos have no masks."""
 
-    def __init__(self, num_envs: int = 2, mode=AutoresetMode.SAME_STEP, **made: Any):
+    def __init__(self, num_envs: int = 2, mode=AutoresetMode.SAME_STEP, **kwargs: Any):
         self.num_envs, self.time, self.episode = num_envs, 0, 0
-        self.length = made.get("max_episode_steps", 3)
+        self.length = kwargs.get("max_episode_steps", 3)
         self.metadata = {"autoreset_mode": mode}
         self.single_observation_space = Counter.observation_space
         self.single_action_space = Counter.action_space
@@ -180,7 +182,7 @@ class CounterBatch(VectorEnv):
 
 
 class SixBatch(CounterBatch):
-    """A vector environment with the costs after the rewards, and infos as a list."""
+    """Returns the costs after the rewards, and `final_info` as a list."""
 
     def step(self, actions):
         observation, reward, terminated, truncated, infos = super().step(actions)
@@ -188,3 +190,51 @@ class SixBatch(CounterBatch):
         if terminated.all():
             infos["final_info"] = [{"speed": row + 0.5} for row in range(self.num_envs)]
         return observation, reward, cost, terminated, truncated, infos
+
+
+def zeros(host):
+    """Return zero actions for every environment of a `HostEnv`."""
+    return np.zeros((host.num_envs, host.spec.action_size), np.float32)
+
+
+def walk(host, steps):
+    """Take zero actions and return the observations they led to."""
+    return [host.step(zeros(host)).next_observation.tolist() for _ in range(steps)]
+
+
+def transitions(host, calls):
+    """Return (observation, reached, reward, costs, terminated, truncated) per environment.
+
+    Closes the host.
+    """
+    observation = host.reset(seed=0)
+    seen = [[] for _ in range(host.num_envs)]
+    for _ in range(calls):
+        step = host.step(zeros(host))
+        for row in np.flatnonzero(step.valid):
+            seen[row].append(
+                (
+                    tuple(observation[row].tolist()),
+                    tuple(step.next_observation[row].tolist()),
+                    float(step.reward[row]),
+                    tuple(step.cost[row].tolist()),
+                    bool(step.terminated[row]),
+                    bool(step.truncated[row]),
+                )
+            )
+        observation = step.observation
+    host.close()
+    return seen
+
+
+def expected_transitions(length, steps, truncates=False):
+    """Return the first `steps` transitions of a `Counter`, computed independently."""
+    expected = []
+    for step in range(steps):
+        episode, time = step // length, step % length
+        done = time + 1 == length
+        ends = (False, done) if truncates else (done, False)
+        cost = 10.0 * episode + time + 1
+        reached = (episode, time + 1)
+        expected.append(((episode, time), reached, time + 1.0, (cost,), *ends))
+    return expected

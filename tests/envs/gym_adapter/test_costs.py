@@ -1,0 +1,224 @@
+"""Costs from info keys, from six-value steps and from cost functions, also by name."""
+
+import re
+import sys
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from helpers.gym_probes import (
+    Counter,
+    Matrix,
+    Nested,
+    Odd,
+    Reusing,
+    SixValues,
+    expected_transitions,
+    transitions,
+    zeros,
+)
+from orac.envs.gym_adapter.costs import import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.make import make_host
+
+MODES = list(AutoresetMode)
+MODULE = """
+CALLS = 3
+def too_fast(obs, action, next_obs, info):
+    return float(abs(next_obs[2]) > 4.0)
+class Costs:
+    @staticmethod
+    def none(obs, action, next_obs, info):
+        return 0.0
+"""
+
+
+def speed_cost(obs, action, next_obs, info):
+    return next_obs[1] - obs[1] + 100 * next_obs[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_cost_fn_sees_the_step_before_the_restart(mode):
+    # Gymnasium keeps no copy of a final observation, so SAME_STEP gets fresh arrays.
+    probe = Counter if mode is AutoresetMode.SAME_STEP else Reusing
+    vector = SyncVectorEnv(
+        [probe, partial(probe, length=4)],
+        copy=mode is AutoresetMode.SAME_STEP,
+        autoreset_mode=mode,
+    )
+    host = make_host(vector, cost_fn=speed_cost, cost_names=["speed"])
+    ours = make_host(Reusing, 2, cost_fn=speed_cost, cost_names=["speed"])
+    for row in transitions(host, 9) + transitions(ours, 9):
+        for observation, reached, _, cost, *_ in row:
+            assert reached[1] == observation[1] + 1
+            assert cost == (1 + 100 * reached[0],)
+
+
+def test_cost_fn_gets_observations_and_info_of_the_environment_itself():
+    calls = []
+
+    def cost_fn(obs, action, next_obs, info):
+        calls.append((obs, action, next_obs, info))
+        return next_obs["time"][0] / 4
+
+    host = make_host(Nested, cost_fn=cost_fn, episode_length=50)
+    host.reset(seed=0)
+    calls.clear()
+    step = host.step(np.array([[0.5]], np.float32))
+    obs, action, next_obs, info = calls[0]
+    assert (obs["time"].tolist(), next_obs["time"].tolist()) == ([0], [1])
+    assert action.tolist() == info["action"].tolist() == [0.5]
+    assert step.cost.tolist() == [[0.25]]
+
+
+def test_cost_fn_sees_the_action_as_it_was_taken():
+    # Nested overwrites the action that it is given.
+    for env in (Nested, SyncVectorEnv([Nested])):
+        host = make_host(env, cost_fn=lambda o, action, n, i: action, episode_length=9)
+        host.reset(seed=0)
+        assert host.step(np.array([[0.5]], np.float32)).cost.tolist() == [[0.5]]
+
+
+def test_cost_fn_may_return_one_number_per_constraint():
+    host = make_host(Counter(), cost_fn=lambda *_: (1, np.float32(0.5)))
+    assert host.spec.cost_names == ("cost_0", "cost_1")
+    host.reset(seed=0)
+    assert host.step(zeros(host)).cost.tolist() == [[1.0, 0.5]]
+
+
+def test_error_inside_cost_fn_is_passed_on():
+    with pytest.raises(KeyError, match="speed"):
+        make_host(Counter(), cost_fn=lambda obs, action, next_obs, info: info["speed"])
+
+
+def test_cost_of_a_six_value_step_is_read_for_ids_and_objects():
+    gymnasium.register("SixValues-v0", SixValues, max_episode_steps=2)
+    try:
+        host = make_host("SixValues-v0", cost_names=["cost"])
+        assert host.spec.episode_length == 2
+        assert transitions(host, 5) == [expected_transitions(2, 5, truncates=True)]
+    finally:
+        gymnasium.registry.pop("SixValues-v0")
+    assert transitions(make_host(SixValues(), cost_names=["cost"]), 5) == [
+        expected_transitions(3, 5)
+    ]
+
+
+def test_costs_under_several_keys_become_constraints_in_their_order():
+    env = Odd(report=lambda time: {"heat": time, "noise": np.bool_(time > 1), "x": "y"})
+    host = make_host(env, cost_keys=["noise", "heat"])
+    assert host.spec.cost_names == ("noise", "heat")
+    host.reset(seed=0)
+    assert host.step(zeros(host)).cost.tolist() == [[0.0, 1.0]]
+    assert host.step(zeros(host)).cost.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize("ready_made", [False, True])
+@pytest.mark.parametrize(
+    ("report", "costs"),
+    [
+        (lambda time: {"cost": np.array([5.0, time])}, [5.0, 1.0]),
+        (lambda time: {"noise": 7.0, "heat": time + 0.5}, [7.0, 1.5]),
+        # A sum in addition to its parts is not read instead of them, nor one part for all.
+        (lambda time: {"noise": 7.0, "heat": time + 0.5, "cost": 8.5}, [7.0, 1.5]),
+        (lambda time: {"cost": np.array([5.0, time]), "heat": 3.0}, [5.0, 1.0]),
+    ],
+)
+def test_costs_of_several_names_are_read_under_the_names_or_from_an_array(
+    report, costs, num_envs, ready_made
+):
+    env = [lambda: Odd(report=report)] * num_envs
+    made = SyncVectorEnv(env) if ready_made else env[0]
+    host = make_host(made, num_envs, cost_names=["noise", "heat"])
+    host.reset(seed=0)
+    assert host.step(zeros(host)).cost.tolist() == [costs] * num_envs
+
+
+def test_array_under_one_key_is_one_constraint_per_entry():
+    host = make_host(Matrix)
+    assert host.spec.cost_names == ("cost_0", "cost_1")
+
+
+def test_fraction_next_to_an_integer_cost_is_not_rounded():
+    # SyncVectorEnv makes an integer column because the first environment reports 0.
+    costs = iter([0, 0.7])
+    factories = iter([lambda _: {"cost": 0}, lambda _: {"cost": 0.7}])
+    host = make_host(lambda: Odd(report=next(factories)), 2, cost_names=["cost"])
+    host.reset(seed=0)
+    assert np.allclose(host.step(zeros(host)).cost, [[cost] for cost in costs])
+
+
+@pytest.mark.parametrize(
+    ("late_info", "message"),
+    [
+        (
+            {"cost": np.nan},
+            "at step 10,000 environment 1 reported a cost of nan. Guard",
+        ),
+        ({}, "at step 10,000 environment 1 reported no cost: info has no key 'cost'"),
+    ],
+)
+def test_invalid_cost_after_ten_thousand_steps_names_environment_and_step(
+    late_info, message
+):
+    reports = iter(
+        [
+            lambda time: {"cost": 1.0},
+            lambda time: {"cost": 1.0} if time < 10 else late_info,
+        ]
+    )
+    host = make_host(
+        lambda: Odd(report=next(reports)), 2, cost_names=["c"], episode_length=10**6
+    )
+    host.reset(seed=0)
+    action = np.zeros((2, 1), np.float32)
+    host.steps = 9_990
+    for _ in range(9):
+        host.step(action)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        host.step(action)
+
+
+@pytest.fixture
+def own_costs(tmp_path, monkeypatch):
+    """A user's module `own_costs` that can be imported."""
+    (tmp_path / "own_costs.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_costs", None)
+
+
+def test_import_cost_fn_finds_a_static_method(own_costs):
+    assert import_cost_fn("own_costs:Costs.none")(0, 0, 0, {}) == 0.0
+
+
+def test_name_of_cost_fn_is_the_name_of_the_function_or_class():
+    class SpeedCost:
+        def __call__(self, *_):
+            return 0.0
+
+    assert name_of_cost_fn(name_of_cost_fn) == (
+        "orac.envs.gym_adapter.costs:name_of_cost_fn"
+    )
+    assert name_of_cost_fn(SpeedCost()).endswith("SpeedCost")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("too_fast", "my_costs:too_fast"),
+        ("own_costs:", "its name as module:function, got 'own_costs:'"),
+        (":too_fast", "its name as module:function"),
+        ("no_such_module:too_fast", "which cannot be imported"),
+        ("own_costs:too_fats", "has no function 'too_fats'. Did you mean 'too_fast'?"),
+        ("own_costs:CALLS", "(obs, action, next_obs, info), got 3"),
+        ("", "its name as module:function, got ''"),
+    ],
+)
+def test_import_cost_fn_explains_a_wrong_name(own_costs, name, message):
+    with pytest.raises(ValueError) as caught:
+        import_cost_fn(name)
+    assert message in str(caught.value)

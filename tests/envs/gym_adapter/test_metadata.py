@@ -1,0 +1,86 @@
+"""Episode lengths, names, bounds and spaces that are read from an environment."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from helpers.gym_probes import (
+    Counter,
+    Nested,
+    Odd,
+    expected_transitions,
+    transitions,
+    zeros,
+)
+from orac.envs.gym_adapter.make import make_host
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "length"),
+    [
+        ("Pendulum-v1", None, 200),
+        ("Pendulum-v1", 300, 300),
+        ("Pendulum-v1", 50, 50),
+        (lambda: TimeLimit(Counter(100), 7), None, 7),
+        (lambda: TimeLimit(Counter(100), 7), 5, 5),
+        (lambda: Odd(episode_length=11), None, 11),
+        (Counter, None, None),
+    ],
+)
+def test_episode_length_is_the_shortest_known_one(env, given, length):
+    host = make_host(env, cost_fn=lambda *_: 0.0, episode_length=given)
+    assert host.spec.episode_length == length
+
+
+def test_episode_length_beyond_the_environments_own_limit_raises():
+    with pytest.raises(
+        ValueError, match=r"is 9, but .* after 7 steps by itself. Leave"
+    ):
+        make_host(lambda: TimeLimit(Counter(100), 7), episode_length=9)
+
+
+def test_episode_length_truncates_and_keeps_the_last_observation():
+    host = make_host(partial(Counter, 100), episode_length=4, cost_names=["cost"])
+    assert transitions(host, 9) == [expected_transitions(4, 9, truncates=True)]
+
+
+def test_cost_bound_of_a_step_bounds_the_cost_of_an_episode():
+    env = Odd(step_cost_bound=2.0, episode_length=11)
+    assert make_host(env, cost_names=["cost"]).spec.cost_bounds == (22.0,)
+    env = Odd(step_cost_bound=2.0, episode_length=11)
+    host = make_host(env, cost_names=["cost"], episode_length=5)
+    assert host.spec.cost_bounds == (10.0,)
+
+
+def test_options_override_names_and_bounds_that_the_environment_declares():
+    env = Odd(cost_names=("heat",), cost_bound=400.0, metric_names=["time"])
+    spec = make_host(env).spec
+    assert (spec.cost_names, spec.cost_bounds) == (("heat",), (400.0,))
+    assert spec.metric_names == ("time",)
+    spec = make_host(env, cost_names=["power"], cost_bound=20, metric_names="x").spec
+    assert (spec.cost_names, spec.cost_bounds) == (("power",), (20.0,))
+    assert spec.metric_names == ("x",)
+
+
+def test_dict_observations_are_flattened_to_float32():
+    host = make_host(Nested, cost_fn=lambda *_: 0.0)
+    first = host.reset(seed=0)
+    # Gymnasium sorts the keys: at (2 numbers), odd (one-hot, 2), time (1).
+    assert first.dtype == np.float32
+    assert first.tolist() == [[0, 0, 1, 0, 0]]
+    step = host.step(zeros(host))
+    assert step.next_observation.tolist() == [[0, 1, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_dict_observations_of_a_vector_environment_are_flattened(mode):
+    vector = SyncVectorEnv([partial(Nested, 2)] * 2, autoreset_mode=mode)
+    host = make_host(vector, cost_fn=lambda *_: 0.0, cost_names=["cost"])
+    host.reset(seed=0)
+    host.step(zeros(host))
+    last = host.step(zeros(host))
+    assert last.terminated.all()
+    assert last.next_observation.tolist() == [[0, 2, 1, 0, 2]] * 2

@@ -1,0 +1,134 @@
+"""Cost functions by name: a name that the user gives is imported, one in a file is not."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import orac
+from orac.cli.main import main
+from orac.config import serialization
+from orac.runs.directory import run_path
+from orac.training.saving import load_agent
+
+SETTINGS = {
+    "agent.hidden_sizes": [16, 16],
+    "training.gradient_steps": 0.25,
+    "training.learning_starts": 100,
+    "training.buffer_size": 2000,
+    "training.batch_size": 32,
+    "training.log_every": 100,
+    "evaluation.every": 200,
+    "evaluation.episodes": 3,
+}
+MODULE = """
+from pathlib import Path
+Path(__file__).with_name("was_run").touch()
+def too_fast(obs, action, next_obs, info):
+    return float(abs(next_obs[2]) > 4.0)
+"""
+COST_FN = "own_costs:too_fast"
+
+
+class OwnModule:
+    """A directory with a user's module that leaves a file when it is run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "own_costs.py").write_text(MODULE)
+
+    def was_run(self) -> bool:
+        """Return whether the module was imported since the last call, and unload it."""
+        sys.modules.pop("own_costs", None)
+        marker = self.path / "was_run"
+        found = marker.exists()
+        marker.unlink(missing_ok=True)
+        return found
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    module = OwnModule(tmp_path_factory.mktemp("code"))
+    path, directory = list(sys.path), os.getcwd()
+    os.chdir(module.path)
+    yield module
+    os.chdir(directory)
+    sys.path[:] = path
+    sys.modules.pop("own_costs", None)
+
+
+@pytest.fixture(scope="module")
+def run(own, tmp_path_factory):
+    """A run that was trained from the command line in the directory of the module."""
+    out = tmp_path_factory.mktemp("runs")
+    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    options = ["--env-id=Pendulum-v1", f"--cost-fn={COST_FN}", "--cost-limit=10"]
+    options += [f"--out={out}", "--quiet", "--total-steps=400", *settings]
+    assert main(["train", "--algo=sac-lag", *options]) == 0
+    assert own.was_run()
+    return run_path(out, "Pendulum-v1", "sac-lag", 0, "default")
+
+
+def test_config_holds_the_name_of_the_function(run):
+    assert serialization.load(run / "config.yaml").env.cost_fn == COST_FN
+
+
+def test_loading_a_run_does_not_import_its_cost_function(own, run):
+    for load in (orac.load, orac.resume):
+        with pytest.raises(ValueError, match="does not cause its import"):
+            load(run)
+    assert not own.was_run()
+    assert orac.load(run, cost_fn=COST_FN).num_timesteps == 400
+    assert own.was_run()
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_command_names_the_missing_option_and_works_with_it(own, run, command, capsys):
+    assert main([command, str(run)]) == 1
+    assert f"Pass it with --cost-fn {COST_FN}" in capsys.readouterr().err
+    assert not own.was_run()
+    more = ["--episodes=2"] if command == "evaluate" else ["--quiet"]
+    assert main([command, str(run), f"--cost-fn={COST_FN}", *more]) == 0
+    if command == "resume":
+        next_command = f"orac evaluate {run} --cost-fn {COST_FN}"
+        assert next_command in capsys.readouterr().out
+    assert own.was_run()
+
+
+def test_config_file_does_not_cause_an_import(own, run, tmp_path, capsys):
+    config = [f"--config={run / 'config.yaml'}", f"--out={tmp_path}"]
+    assert main(["train", *config]) == 1
+    assert "does not cause its import" in capsys.readouterr().err
+    assert not own.was_run() and not list(tmp_path.iterdir())
+
+
+def test_loading_a_saved_agent_does_not_import_its_cost_function(own, run, tmp_path):
+    orac.load(run, cost_fn=lambda *_: 0.0).save(tmp_path / "agent.zip")
+    assert not own.was_run()
+    assert load_agent(tmp_path / "agent.zip")[0].env.cost_fn.endswith("<lambda>")
+    with pytest.raises(ValueError, match=r"<lambda>'\. A file may name a function"):
+        orac.load(tmp_path / "agent.zip")
+    orac.load(tmp_path / "agent.zip", cost_fn=lambda *_: 0.0)
+
+
+def test_resume_reports_another_cost_function(run):
+    messages = []
+    orac.resume(run, cost_fn=lambda *_: 0.0, progress_bar=False, log=messages.append)
+    text = f"started with the cost function {COST_FN}"
+    assert any(text in message for message in messages)
+
+
+def test_loading_a_run_does_not_import_the_module_of_its_environment(
+    own, run, tmp_path
+):
+    copy = tmp_path / "run"
+    copy.mkdir()
+    text = (run / "config.yaml").read_text()
+    (copy / "meta.json").write_bytes((run / "meta.json").read_bytes())
+    (copy / "config.yaml").write_text(
+        text.replace("id: Pendulum-v1", "id: own_costs:Swing-v0")
+    )
+    with pytest.raises(ValueError, match="Pass it with --env-id own_costs:Swing-v0"):
+        orac.load(copy, cost_fn=COST_FN)
+    assert not own.was_run()
