@@ -4,22 +4,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from orac.reports import html
+from orac.reports import report, tables
 from orac.reports.behaviour import save_pictures
 from orac.reports.compare import compare
 from orac.reports.figures import save_figures
-from orac.reports.html import tables
-from orac.reports.run_groups import read_results
+from orac.reports.run_reader import read_results
 
 
 def run_report(options: argparse.Namespace) -> int:
     """Write or print a report, and save figures if `--figures` is given."""
     if options.out or options.format in (None, "html"):
         out = options.out or Path("report.html")
-        print(f"Report: {html.write(options.paths, out, options.format)}")
+        print(f"Report: {report.write(options.paths, out, options.format)}")
     else:
-        print(html.render(options.paths, options.format), end="")
-    if (html.form_of(options.out) if options.out else options.format) == "csv":
+        print(report.render(options.paths, options.format), end="")
+    if (report.format_of(options.out) if options.out else options.format) == "csv":
         # A CSV table has no place for the notes on incomplete runs.
         for note in read_results(options.paths).notes:
             print(f"note: {note}", file=sys.stderr)

@@ -20,7 +20,7 @@ from orac.experiments.table2 import (
     make_case,
     make_env_tables,
 )
-from orac.reports.html.tables import Table
+from orac.reports.tables import Table
 
 
 @dataclass(frozen=True)

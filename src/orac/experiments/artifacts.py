@@ -21,10 +21,10 @@ from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column
 from orac.experiments.study import CaseResults, Study, label_curve
-from orac.reports.html.tables import Table, to_csv, to_latex, to_markdown
 from orac.reports.metrics import common_tails
-from orac.reports.run_reader import Run, cost_names
+from orac.reports.run_reader import Run
 from orac.reports.seed_statistics import evaluation_curve, seed_values
+from orac.reports.tables import Table, to_csv, to_latex, to_markdown
 from orac.runs.atomic_io import write_text
 
 
@@ -131,8 +131,8 @@ def _run_rows(study: Study, results: Sequence[CaseResults]) -> list[dict[str, An
                 "minutes": round(float(seconds) / 60, 1),
                 "threads": run.meta.get("threads"),
             }
-            if len(run.evaluated_at):
-                row["evaluated_at"] = int(run.evaluated_at[-1])
+            if len(run.evaluation_steps):
+                row["evaluated_at"] = int(run.evaluation_steps[-1])
                 values = seed_values(replace(result.group, runs=(run,)), tails)
                 row |= {name: float(f"{v[0]:.6g}") for name, v in values.items()}
             rows.append(row | study.run_columns(run))
@@ -144,7 +144,7 @@ def _curve_rows(results: Sequence[CaseResults]) -> list[dict[str, Any]]:
     for result in results:
         for run in result.evaluated:
             columns: dict[str, Any] = {"reward": evaluation_curve(run, "reward")}
-            for name in cost_names(run):
+            for name in run.cost_names:
                 column = cost_column(name)
                 columns[column] = evaluation_curve(run, column)
                 for tail in tails.get(name, ()):

@@ -15,8 +15,8 @@ from typing import Any
 from orac.config import serialization
 from orac.config.schema import Config
 from orac.experiments.study import CaseResults, missing_notes
-from orac.reports.html.tables import Table, cell, number
-from orac.reports.seed_statistics import key_interval, seed_values
+from orac.reports.seed_statistics import seed_mean, seed_values
+from orac.reports.tables import Table, cell, span
 
 
 @cache
@@ -80,13 +80,12 @@ def _row(name: str, result: CaseResults, columns: Sequence[Column]) -> tuple[str
     printed = look_up(result.case.key)
     cells = []
     for i, column in enumerate(columns):
-        ours = key_interval(values, column.key, group=result.group) if values else None
+        ours = seed_mean(values, column.key, result.group)
         cells += [cell(ours), spread_text(printed[i] if printed else None)]
     seeds = f"{len(result.evaluated)} (paper {result.case.seeds})"
     # Steps of the last evaluations: one number, or the range of an unfinished study.
-    steps = sorted(float(run.evaluated_at[-1]) for run in result.evaluated)
-    ends = dict.fromkeys(map(number, (steps[0], steps[-1]))) if steps else ["–"]
-    return (name, *cells, seeds, " to ".join(ends))
+    steps = span([run.evaluation_steps[-1] for run in result.evaluated])
+    return (name, *cells, seeds, steps)
 
 
 def budget_note(results: Sequence[CaseResults]) -> str:

@@ -12,11 +12,11 @@ from orac.config.validation import check_choice
 from orac.envs import registry
 from orac.experiments import ablations, table1, table2, table3
 from orac.experiments.artifacts import write_figure, write_record, write_tables
-from orac.experiments.curves import BANDS
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import Backend, Log, Outcome, run_all
 from orac.experiments.study import Study, collect, plan
-from orac.reports.html.tables import to_text
+from orac.reports.seed_statistics import BANDS
+from orac.reports.tables import to_text
 
 STUDIES: dict[str, Study] = {
     study.name: study

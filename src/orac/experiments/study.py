@@ -21,10 +21,9 @@ from orac.experiments.launcher.schedule import (
     check_same_settings,
     run_directories,
 )
-from orac.reports.html.tables import Table
-from orac.reports.run_groups import Group
-from orac.reports.run_reader import Run, read_run
+from orac.reports.run_reader import Group, Run, read_run
 from orac.reports.seed_statistics import evaluation_curve
+from orac.reports.tables import Table
 from orac.runs.directory import run_path
 
 

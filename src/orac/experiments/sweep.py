@@ -17,11 +17,12 @@ from typing import Any
 
 from orac.config import presets, serialization
 from orac.config.validation import check_choice, check_count, check_seed
-from orac.experiments.curves import draw, evaluation_panels
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
-from orac.reports.html.contents import all_tables
-from orac.reports.html.tables import Table
-from orac.reports.run_groups import Results
+from orac.reports.charts import learning_charts
+from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.report import all_tables
+from orac.reports.run_reader import Results
+from orac.reports.tables import Table
 from orac.runs.directory import safe_name
 
 KEYS = ("name", "envs", "algos", "seeds", "set", "vary")
@@ -124,7 +125,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     notes = missing_notes(results)
     if not groups:
         return [Table("Results", ("agent",), (), tuple(notes))]
-    first, *others = all_tables(Results(groups, ()), 0.95)
+    first, *others = all_tables(Results(groups), 0.95)
     # The last table lists directories, and a recorded table must not depend on them.
     return [replace(first, notes=(*first.notes, *notes)), *others[:-1]]
 
@@ -135,6 +136,6 @@ def make_figure(results: Sequence[CaseResults], band: str) -> Any:
     for env_id in dict.fromkeys(result.case.config.env.id for result in results):
         shown = [r for r in results if r.case.config.env.id == env_id and r.runs]
         if shown:
-            lines = [result.group for result in shown]
-            rows.append(evaluation_panels(env_id, lines, shown[0].case.config))
-    return draw(rows, band) if rows else None
+            groups = [result.group for result in shown]
+            rows.append(learning_charts(groups, env_id, band=band))
+    return draw_line_charts(rows, note=BAND_NOTES[band]) if rows else None

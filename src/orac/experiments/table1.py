@@ -21,11 +21,10 @@ from orac.api import load
 from orac.config import presets, serialization
 from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.intervals import Interval, mean_interval, share_interval
+from orac.evaluation.intervals import Interval, mean_interval, proportion_interval
 from orac.evaluation.result import cost_column
 from orac.evaluation.rollout import record_episodes
 from orac.experiments import paper
-from orac.experiments.curves import Panel, draw
 from orac.experiments.study import (
     Case,
     CaseResults,
@@ -33,9 +32,11 @@ from orac.experiments.study import (
     label_curve,
     missing_notes,
 )
-from orac.reports.html.tables import Table, cell
+from orac.reports.charts import curve_chart
+from orac.reports.figures import BAND_NOTES, draw_line_charts
 from orac.reports.run_reader import Run
 from orac.reports.seed_statistics import evaluation_curve, seed_values
+from orac.reports.tables import Table, cell
 
 AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
 PROBABILITIES = (0.15, 0.1)
@@ -135,7 +136,7 @@ def _row(result: CaseResults) -> tuple[str, ...]:
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
-        success = percent(share_interval(count, len(runs)))
+        success = percent(proportion_interval(count, len(runs)))
         steps = _steps_cell(runs)
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
@@ -195,8 +196,11 @@ def make_figure(results: Sequence[CaseResults], band: str) -> Any:
         ]
         title = f"Share on the long path, guard {probability:g}"
         if lines:
-            panels.append(Panel(title, lines, long_path_curve, is_share=True))
-    return draw([panels], band)
+            chart = curve_chart(
+                title, lines, "env/path_long", long_path_curve, band=band, is_share=True
+            )
+            panels.append(chart)
+    return draw_line_charts([panels], note=BAND_NOTES[band])
 
 
 def run_columns(run: Run) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from typing import Any
 
 from orac.config import presets, serialization
 from orac.config.schema import Config
-from orac.experiments.curves import draw, evaluation_panels
 from orac.experiments.paper import COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
-from orac.reports.html.tables import Table
+from orac.reports.charts import LineChart, learning_charts
+from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.tables import Table
 
 ENVIRONMENTS = {
     "PointGoal1": "orac/SafetyPointGoal1-v0",
@@ -105,8 +106,8 @@ def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
     rows = []
     for env, members in by_env(results).items():
         tails = {tail for r in members if (tail := constrained_tail(r)) is not None}
-        rows.append(_panels(env, members, sorted(tails, reverse=True)))
-    return draw(rows, band)
+        rows.append(_charts(env, members, sorted(tails, reverse=True), band))
+    return draw_line_charts(rows, note=BAND_NOTES[band])
 
 
 def figure2(results: Sequence[CaseResults], band: str) -> Any:
@@ -120,8 +121,8 @@ def figure2(results: Sequence[CaseResults], band: str) -> Any:
         for tail in (0.5, 0.25):
             shown = [r for r in members if constrained_tail(r) in (None, tail)]
             if shown:
-                rows.append(_panels(f"{env}, tail {tail:g}", shown, [tail]))
-    return draw(rows, band)
+                rows.append(_charts(f"{env}, tail {tail:g}", shown, [tail], band))
+    return draw_line_charts(rows, note=BAND_NOTES[band])
 
 
 def constrained_tail(result: CaseResults) -> float | None:
@@ -130,15 +131,15 @@ def constrained_tail(result: CaseResults) -> float | None:
     return None if config.algo == "sac-lag" else config.constraints[0].tail
 
 
-def _panels(
-    title: str, results: Sequence[CaseResults], tails: Sequence[float]
-) -> list[Any]:
-    """Return the panels of one row; lines are named without the environment."""
+def _charts(
+    heading: str, results: Sequence[CaseResults], tails: Sequence[float], band: str
+) -> list[LineChart]:
+    """Return the charts of one row; lines are named without the environment."""
     lines = []
     for result in results:
         agent, _, *changes = result.case.label.split(", ")
         lines.append(replace(result.group, label=", ".join([agent, *changes])))
-    return evaluation_panels(title, lines, results[0].config, tails)
+    return learning_charts(lines, heading, tails, band)
 
 
 TABLE2 = Study(

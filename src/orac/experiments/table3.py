@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from orac.config import presets
-from orac.experiments.curves import draw, evaluation_panels
 from orac.experiments.paper import COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
-from orac.reports.html.tables import Table
+from orac.reports.charts import learning_charts
+from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.tables import Table
 
 ROWS = (
     ("sac-lag", "SAC-Lag", "sac_lag"),
@@ -31,8 +32,9 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
 
 def make_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw reward, mean cost and CVaR of the evaluations."""
-    lines = [result.group for result in results]
-    return draw([evaluation_panels("CityLearn", lines, results[0].config)], band)
+    groups = [result.group for result in results]
+    charts = learning_charts(groups, "CityLearn", band=band)
+    return draw_line_charts([charts], note=BAND_NOTES[band])
 
 
 TABLE3 = Study(

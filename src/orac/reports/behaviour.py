@@ -1,51 +1,80 @@
-"""Pictures of what policies do: paths through the maze, hours of a building.
+"""Pictures of what policies do: paths through the maze, days of a building.
 
-Each group's policies are played from the same starts. A run without a checkpoint has no
-picture, and is told; so is an environment that nobody draws. Needs matplotlib.
+A run's policy is the mean action of its newest checkpoint, loaded without the replay. All
+policies of an environment are recorded from the same initial states. A run without a
+checkpoint is noted and has no picture. Only GuardedMaze and CityLearn have pictures.
+Needs matplotlib.
 """
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
-from orac.envs.citylearn.env import CityLearn
-from orac.envs.maze.env import GuardedMaze, position_of
+from orac import envs
+from orac.config.schema import Config
+from orac.envs.base import Environment
+from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
-from orac.reports.figures import COLOURS, INK, STYLE, import_matplotlib, make_figure
-from orac.reports.playing import NoCheckpoint, policy_of, world_of
-from orac.reports.run_groups import Group, Results
-from orac.reports.run_reader import Run
+from orac.reports.charts import COLOURS, INK
+from orac.reports.figures import STYLE, import_matplotlib, make_figure
+from orac.reports.run_reader import Group, Results, Run, count
+from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
+from orac.training import device_loop
+from orac.training.state import evaluation_action, learner_for
 
-EPISODES = 5
-"""Episodes that each run plays in the maze."""
-MOST_HOURS = 24 * 10
-_MOST_RUNS = 10
-"""Runs of a group that are played."""
-_DPI = 110
-_MONTH_SIZE = (8.0, 6.0)
-_MOST_MONTHS = 8
+_EPISODES = 5
+"""Episodes of each run in the maze."""
+_MAX_RUNS = 10
+"""Runs of a group that are drawn in the maze."""
+_MAX_BUILDINGS = 8
 """Groups whose building is drawn."""
-_MOST_NAMED = 3
-"""Runs without a checkpoint that are named; others are counted."""
+_HOURS = 24 * 10
+_MAX_NAMED = 3
+"""A note names at most this many runs without a checkpoint and counts the others."""
+
+Policy = Callable[[Any], Any]
+"""Function from a batch of observations to actions in the environment's box."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, what it shows, and a word for its file."""
+    """A matplotlib figure with its title, and a name for its file."""
 
     name: str
     title: str
     figure: Any
 
+    def to_png(self) -> bytes:
+        """Return the picture as a PNG file."""
+        stream = io.BytesIO()
+        self.figure.savefig(stream, format="png", dpi=110)
+        return stream.getvalue()
 
-def world_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """Pictures of one environment's groups, and sentences on what is missing."""
+
+def save_pictures(
+    results: Results, directory: Path, suffix: str = ".png"
+) -> list[Path]:
+    """Write every picture of every environment to a file, and return the paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for env_id, groups in results.by_env().items():
+        for picture in behaviour_pictures(groups)[0]:
+            name = safe_name(f"{env_id}-{picture.name}")
+            path = directory / f"{name}{suffix}"
+            picture.figure.savefig(path)
+            written.append(path)
+    return written
+
+
+def behaviour_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+    """Return pictures of one environment's groups, and notes on what is missing."""
     env_id = groups[0].env_id
     if env_id.startswith("orac/GuardedMaze"):
         return _maze_pictures(groups)
@@ -54,106 +83,153 @@ def world_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
     return [], []
 
 
-def _played(run: Run, episodes: int) -> tuple[Any, Recording]:
-    env = world_of(run)
-    return env, record_episodes(env, policy_of(run, env), episodes)
+@dataclass
+class _Recorder:
+    """Records episodes of runs, and collects notes on runs that cannot be played."""
 
+    _without_checkpoint: dict[Path, None] = field(default_factory=dict)
+    _errors: list[str] = field(default_factory=list)
 
-class _Missing:
-    """A picture is no reason to have no report: what cannot be played is told."""
-
-    def __init__(self) -> None:
-        self._bare: list[Path] = []
-        self._told: list[str] = []
-
-    def try_to_play(self, run: Run, episodes: int) -> tuple[Any, Recording] | None:
+    def record(self, run: Run, episodes: int) -> tuple[Any, Recording] | None:
+        """Return the environment and the recorded episodes, or None."""
         try:
-            return _played(run, episodes)
-        except NoCheckpoint as error:
-            self._bare.append(error.path)
+            env = make_env(run)
+            policy = make_policy(run, env)
+            if policy is not None:
+                return env, record_episodes(env, policy, episodes)
+            self._without_checkpoint[_training_path(run)] = None
         except (ValueError, OSError) as error:
-            self._told.append(f"No picture of {run.path}: {error}")
+            self._errors.append(f"No picture of {run.path}: {error}")
         return None
 
-    def sentences(self) -> list[str]:
-        """One for all runs that have no checkpoint, and one for each other failure."""
-        if not self._bare:
-            return self._told
-        paths = [str(path) for path in dict.fromkeys(self._bare)]
-        names = ", ".join(paths[:_MOST_NAMED])
-        more = len(paths) - _MOST_NAMED
-        some = f"{names} and {more} more" if more > 0 else names
-        word = "has" if len(paths) == 1 else "have"
-        return [
-            f"No picture without a policy: {some} {word} no checkpoint.",
-            *self._told,
-        ]
+    def notes(self) -> list[str]:
+        """Return one note on all runs without a checkpoint, and one per other failure."""
+        paths = [*map(str, self._without_checkpoint)]
+        if not paths:
+            return self._errors
+        more = len(paths) - _MAX_NAMED
+        listed = ", ".join(paths[:_MAX_NAMED]) + (
+            f" and {more} more" if more > 0 else ""
+        )
+        verb = "has" if len(paths) == 1 else "have"
+        note = f"No picture without a policy: {listed} {verb} no checkpoint."
+        return [note, *self._errors]
+
+
+def make_env(run: Run) -> Environment:
+    """Make the JAX environment of a run."""
+    return envs.make(run.config.env.id, **dict(run.config.env.params))
+
+
+def make_policy(run: Run, env: Environment) -> Policy | None:
+    """Return the policy of a run or rule; None for a run without a checkpoint."""
+    if run.rule is not None:
+        return jax.jit(make_baseline(run.config.env.id, run.rule, env))
+    template = _state_template(env, replace(run.config, seed=0))
+    loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(template)
+    if loaded is None:
+        return None
+    agent, key, config = loaded.state.agent, jax.random.key(0), run.config
+    return lambda observations: _mean_action(agent, key, observations, env, config)
+
+
+def _training_path(run: Run) -> Path:
+    """Return the directory of the run that trained the policy."""
+    return Path((run.meta.get("evaluated") or {}).get("run", run.path))
+
+
+@lru_cache(maxsize=32)
+def _state_template(env: Environment, config: Config) -> Any:
+    """Return the shapes of a training state, which all seeds of a group share."""
+    learner = learner_for(env.spec, config)
+    make = partial(device_loop.init, env=env, learner=learner, config=config)
+    return jax.eval_shape(make, jax.random.key(0))._replace(replay=())
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _mean_action(
+    agent: Any, key: Any, observations: Any, env: Environment, config: Any
+) -> Any:
+    return evaluation_action(
+        agent, key, observations, spec=env.spec, config=config, deterministic=True
+    )
 
 
 def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    missing = _Missing()
-    found = []
-    for number, group in enumerate(groups):
-        # A rule does the same whatever its seed.
-        runs = group.runs[: 1 if group.is_rule else _MOST_RUNS]
-        played = [x for run in runs if (x := missing.try_to_play(run, EPISODES))]
-        if played:
-            found.append((number, group.label, played))
-    if not found:
-        return [], missing.sentences()
+    recorder = _Recorder()
+    recorded = {}
+    for group in groups:
+        # A rule behaves the same whatever the seed.
+        runs = group.runs[: 1 if group.is_rule else _MAX_RUNS]
+        found = [x for run in runs if (x := recorder.record(run, _EPISODES))]
+        if found:
+            recorded[group.label] = found
+    if not recorded:
+        return [], recorder.notes()
     title = (
-        f"Paths of each agent's mean action, {EPISODES} episodes a seed, the same starts "
-        "for all"
+        f"Paths of each agent's mean action, {_EPISODES} episodes per seed, with the same "
+        "initial states for all"
     )
-    return [Picture("paths", title, plot_paths(found))], missing.sentences()
+    labels = [group.label for group in groups]
+    return [Picture("paths", title, plot_paths(recorded, labels))], recorder.notes()
 
 
 def plot_paths(
-    found: Sequence[tuple[int, str, Sequence[tuple[Any, Recording]]]],
+    recorded: dict[str, list[tuple[Any, Recording]]], labels: Sequence[str]
 ) -> Any:
-    """One maze a group, each with the paths of its runs; a cross where a cost is paid."""
+    """Draw one maze per group with the paths of its runs.
+
+    `recorded` has the environment and the episodes of each run, by label. A group has the
+    colour of its label's place in `labels`.
+    """
     from orac.envs.maze.drawing import draw_map
 
     matplotlib = import_matplotlib()
-    columns = 2 if len(found) == 4 else min(len(found), 3)
-    rows = -(-len(found) // columns)
+    columns = 2 if len(recorded) == 4 else min(len(recorded), 3)
+    rows = -(-len(recorded) // columns)
     size = (3.4 * columns, 3.7 * rows + 0.5)
     with matplotlib.rc_context(STYLE):
         figure, grid = make_figure(matplotlib, rows, columns, size)
-        for axes in grid.flat[len(found) :]:
+        for axes in grid.flat[len(recorded) :]:
             axes.set_visible(False)
-        for axes, (number, label, played) in zip(grid.flat, found, strict=False):
-            draw_map(axes, played[0][0])
+        for axes, (label, runs) in zip(grid.flat, recorded.items(), strict=False):
+            draw_map(axes, runs[0][0])
             axes.grid(visible=False)
-            for env, recording in played:
-                _draw_paths(axes, env, recording, COLOURS[number % len(COLOURS)])
-            axes.set_title(f"{label}, {_seeds(len(played))}\n{_ends(played)}")
-        _draw_key(matplotlib, figure)
+            for env, recording in runs:
+                colour = COLOURS[labels.index(label) % len(COLOURS)]
+                _draw_paths(axes, env, recording, colour)
+            axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
+        _draw_path_legend(matplotlib, figure)
     return figure
 
 
-def _draw_paths(axes: Any, env: GuardedMaze, recording: Recording, colour: str) -> None:
-    for i, length in enumerate(recording.lengths):
-        seen = recording.observations[: length + 1, i]
-        x, y = np.asarray(position_of(jnp.asarray(seen), env)).T
-        guarded = recording.metrics["guard_present"][i] > 0.5
-        style = "--" if guarded else "-"
+def _draw_paths(axes: Any, env: Any, recording: Recording, colour: str) -> None:
+    from orac.envs.maze.drawing import to_trajectories
+
+    for trajectory in to_trajectories(env, recording, ""):
+        x, y = trajectory.positions.T
+        style = "--" if trajectory.guard else "-"
         axes.plot(x, y, style, color=colour, lw=1.1, alpha=0.75)
         axes.plot(x[:1], y[:1], ">", color=colour, ms=4)
         axes.plot(x[-1:], y[-1:], "s", color=colour, ms=4)
-        paid = np.flatnonzero(recording.costs[:length, i, 0]) + 1
+        paid = np.flatnonzero(trajectory.costs) + 1
         axes.plot(x[paid], y[paid], "X", color="white", mec=INK, mew=0.8, ms=6)
 
 
-def _ends(played: Sequence[tuple[Any, Recording]]) -> str:
-    paths = np.concatenate([r.metrics["path"] for _, r in played])
-    words = [("long path", 1), ("guarded cell", -1), ("never arrive", 0)]
-    shares = [(word, (paths == kind).sum()) for word, kind in words]
-    return ", ".join(f"{count} {word}" for word, count in shares if count)
+def _outcomes(runs: Sequence[tuple[Any, Recording]]) -> str:
+    """Return lines with the number of episodes for each label of the env's metrics."""
+    lines = []
+    for metric in runs[0][0].spec.metrics:
+        codes = np.concatenate(
+            [recording.metrics[metric.name] for _, recording in runs]
+        )
+        counts = [(label.title, (codes == label.code).sum()) for label in metric.labels]
+        lines += [f"{number} {title}" for title, number in counts if number]
+    return "\n".join(lines)
 
 
-def _draw_key(matplotlib: Any, figure: Any) -> None:
-    marks = [
+def _draw_path_legend(matplotlib: Any, figure: Any) -> None:
+    entries = [
         ("-", "", "no guard there"),
         ("--", "", "a guard was there"),
         ("", ">", "start"),
@@ -162,56 +238,37 @@ def _draw_key(matplotlib: Any, figure: Any) -> None:
     ]
     lines = [
         matplotlib.lines.Line2D(
-            [], [], ls=style, marker=mark, color=INK, label=label, mfc=fill, mec=INK
+            [],
+            [],
+            ls=style,
+            marker=marker,
+            color=INK,
+            label=label,
+            mfc="white" if marker == "X" else INK,
+            mec=INK,
         )
-        for style, mark, label in marks
-        for fill in ["white" if mark == "X" else INK]
+        for style, marker, label in entries
     ]
     figure.legend(handles=lines, loc="outside lower center", ncols=5)
 
 
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
-
-
 def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """Ten days of one building under each group's first seed, the same outages for all."""
+    """Draw ten days of one building for each group's first seed, with the same outages."""
     from orac.envs.citylearn.drawing import plot_episode
 
-    missing = _Missing()
+    recorder = _Recorder()
     pictures = []
-    for group in groups[:_MOST_MONTHS]:
-        found = missing.try_to_play(group.runs[0], 1)
+    for group in groups[:_MAX_BUILDINGS]:
+        found = recorder.record(group.runs[0], 1)
         if found is None:
             continue
         env, recording = found
-        assert isinstance(env, CityLearn)
         title = f"{group.label}, seed {group.runs[0].config.seed}: the first ten days"
-        figure = plot_episode(env, recording.observations[:, 0], hours=(0, MOST_HOURS))
-        # A page shows two side by side: smaller figures have letters that can be read.
-        figure.set_size_inches(*_MONTH_SIZE)
+        figure = plot_episode(env, recording.observations[:, 0], hours=(0, _HOURS))
+        # A page shows two pictures per row; smaller figures keep their text readable.
+        figure.set_size_inches(8.0, 6.0)
         pictures.append(Picture(f"days-{group.label}", title, figure))
-    told = missing.sentences()
-    if len(groups) > _MOST_MONTHS:
-        told.append(f"The first {_MOST_MONTHS} groups have pictures; others have none.")
-    return pictures, told
-
-
-def save_pictures(found: Results, directory: Path, suffix: str = ".png") -> list[Path]:
-    """Every picture of every environment as a file; the paths written."""
-    written = []
-    for env_id, groups in found.worlds().items():
-        for picture in world_pictures(groups)[0]:
-            name = safe_name(f"{env_id}-{picture.name}")
-            path = directory / f"{name}{suffix}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.figure.savefig(path)
-            written.append(path)
-    return written
-
-
-def to_png(picture: Picture) -> bytes:
-    """As a PNG file's bytes, for a page."""
-    stream = io.BytesIO()
-    picture.figure.savefig(stream, format="png", dpi=_DPI)
-    return stream.getvalue()
+    notes = recorder.notes()
+    if len(groups) > _MAX_BUILDINGS:
+        notes.append(f"Only the first {_MAX_BUILDINGS} groups have pictures.")
+    return pictures, notes

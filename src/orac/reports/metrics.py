@@ -1,105 +1,117 @@
-"""Which numbers a report has, how each is read, and between what its mean must lie.
+"""Metrics of a report: title, better direction and valid range.
 
-Keys are those of `evaluation.summarise`. Computes none of them: that is in `summaries`.
+Keys are those of `evaluation.result.summarise`. Environments declare their own metrics (see
+`envs.metrics`); `seed_statistics` computes the values.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from orac import envs
 from orac.config.schema import EnvConfig
+from orac.envs.metrics import Better
+from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column
-from orac.reports.run_groups import Group
+from orac.reports.run_reader import Group, cost_names
+
+_COUNTS = ("cost", "length", "episodes", "train/", "constraint/multiplier")
+"""Keys of numbers that count or sum something start with one of these."""
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number of the summary: its key in `evaluation.summarise`, and how to read it."""
+class Metric:
+    """One number of a report."""
 
     key: str
     title: str
-    higher_is_better: bool | None = False
-    """None where more is neither better nor worse."""
+    better: Better = "lower"
     cost: str = ""
-    """Name of the cost that it is the constrained risk of."""
+    """Name of the cost whose constrained risk this is."""
+    low: float = -math.inf
+    high: float = math.inf
 
 
-class OwnMetric(NamedTuple):
-    """How to read a metric of an environment."""
-
-    title: str
-    higher_is_better: bool | None = None
-    is_share: bool = False
+REWARD = Metric("reward/mean", "reward", "higher")
 
 
-OWN_METRICS = {
-    "unserved_energy": OwnMetric("unserved energy", False, True),
-    "outage_violations": OwnMetric("outage violations", False, True),
-    "goals": OwnMetric("goals", True),
-    "guard_present": OwnMetric("guard present", None, True),
-    "moved": OwnMetric("moved in the last step", None, True),
-    "path_long": OwnMetric("took the long path", None, True),
-    "path_guarded": OwnMetric("took the guarded cell", None, True),
-    "path_none": OwnMetric("never arrived", False, True),
-}
-"""Those that come with us; others have their name for a title, and no better side."""
+def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
+    """Return what a report shows for groups of one environment: reward, then costs."""
+    found = [REWARD]
+    tails = common_tails(groups)
+    for name in cost_names(groups):
+        column, noun = cost_column(name), _cost_noun(name)
+        found.append(Metric(f"{column}/mean", f"mean {noun}"))
+        found += [
+            Metric(f"{column}/cvar_{tail:g}", f"CVaR at {tail:g} of {noun}")
+            for tail in tails.get(name, ())
+        ]
+        constraints = [
+            c for g in groups for c in g.config.constraints if c.name == name
+        ]
+        if any(c.risk not in ("cvar", "mean") for c in constraints):
+            found.append(Metric(f"{column}/risk", f"constrained risk of {noun}"))
+        if constraints:
+            found.append(Metric(f"{column}/violation_rate", f"P({noun} > limit)"))
+        found.append(Metric(f"{column}/worst", f"worst {noun}"))
+    return found
 
 
-_COUNTED = ("cost", "length", "episodes", "train/", "constraint/multiplier")
+def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
+    """Return what training optimises: the reward and the risk under each constraint."""
+    found = [REWARD]
+    risks: dict[str, set[str]] = {}
+    for group in groups:
+        for constraint in group.config.constraints:
+            risks.setdefault(constraint.name, set()).add(str(constraint.measure))
+    for name, measures in risks.items():
+        risk = measures.pop() if len(measures) == 1 else "own constrained risk"
+        title = f"{risk} of {_cost_noun(name)}"
+        found.append(Metric(f"{cost_column(name)}/risk", title, cost=name))
+    return found
 
 
-def bounds_of(
-    key: str, values: np.ndarray, group: Group | None = None
-) -> tuple[float, float]:
-    """Between what a mean must lie: shares in [0, 1], and what counts or costs above 0.
+def env_metrics(env_id: str, values: Sequence[dict[str, np.ndarray]]) -> list[Metric]:
+    """Return the environment's own metrics that occur in the `seed_values` of groups.
 
-    Lengths and costs also end at the most that the group's environment declares.
+    A metric that the environment does not declare has its name as title and no better
+    direction.
     """
-    own = OWN_METRICS.get(key.removeprefix("env/"))
-    if key.endswith("/violation_rate") or (own and own.is_share):
-        return 0.0, 1.0
-    # A cost may be negative in a user's environment; one that never was starts at 0.
-    counted = key.startswith(_COUNTED)
-    least = counted and "reward" not in key and values.min() >= 0
-    most = _most(key, group.config.env) if group else math.inf
-    # Numerics: sums in float32 may overshoot by rounding; what exceeds more was no bound.
-    known = values.max() <= most + 1e-6 * abs(most)
-    return (
-        0.0 if least else -math.inf,
-        max(most, float(values.max())) if known else math.inf,
-    )
-
-
-def _most(key: str, env: EnvConfig) -> float:
-    """Most that the number of this key can be; infinite where nothing is known."""
-    most = _declared(env)
-    of = [name for name in most if key == name or key.startswith(f"{name}/")]
-    # A cost may be called `cost` beside others, which are `cost/<name>`.
-    return most[max(of, key=len)] if of else math.inf
+    keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
+    declared = _declared_metrics(env_id)
+    return [
+        declared.get(key, Metric(key, key.removeprefix("env/"), "")) for key in keys
+    ]
 
 
 @lru_cache(maxsize=64)
-def _declared(env: EnvConfig) -> dict[str, float]:
-    """Most that an episode's length and costs can be, by column of the evaluations."""
-    if not envs.has_jax_form(env.id):
-        return {"length": env.episode_length} if env.episode_length else {}
-    try:
-        spec = envs.make(env.id, **dict(env.params)).spec
-    except (ValueError, TypeError, OSError):
-        # It ran under another version: what that one declared is not known here.
-        return {}
-    costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
-    found = {cost_column(name): float(bound) for name, bound in costs}
-    return found | ({"length": spec.episode_length} if spec.episode_length else {})
+def _declared_metrics(env_id: str) -> dict[str, Metric]:
+    """Return the environment's declared metrics, and shares of labels, by summary key."""
+    found = []
+    for spec in metrics_of(env_id):
+        low = -math.inf if spec.low is None else spec.low
+        high = math.inf if spec.high is None else spec.high
+        key = f"env/{spec.name}"
+        found.append(Metric(key, spec.title, spec.better, low=low, high=high))
+        found += [
+            Metric(f"{key}_{label.name}", label.title, label.better, low=0, high=1)
+            for label in spec.labels
+        ]
+    return {metric.key: metric for metric in found}
+
+
+def _cost_noun(name: str) -> str:
+    return name if name == "cost" else f"cost {name}"
 
 
 def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
-    """Tails of CVaR by cost that any of the groups constrains: all are judged by them."""
+    """Return the CVaR tails of each cost that any group constrains.
+
+    All groups are evaluated at these tails.
+    """
     tails: dict[str, set[float]] = {}
     for group in groups:
         for constraint in group.config.constraints:
@@ -109,49 +121,45 @@ def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
     return {name: sorted(values) for name, values in tails.items()}
 
 
-def measures(groups: Sequence[Group]) -> list[Measure]:
-    """What to report on groups of one environment, the decisive numbers first."""
-    found = [Measure("reward/mean", "reward", higher_is_better=True)]
-    tails = common_tails(groups)
-    for name in dict.fromkeys(n for group in groups for n in group.cost_names):
-        column, words = cost_column(name), name if name == "cost" else f"cost {name}"
-        found.append(Measure(f"{column}/mean", f"mean {words}"))
-        found += [
-            Measure(f"{column}/cvar_{tail:g}", f"CVaR at {tail:g} of {words}")
-            for tail in tails.get(name, ())
-        ]
-        constraints = [
-            c for g in groups for c in g.config.constraints if c.name == name
-        ]
-        if any(c.risk not in ("cvar", "mean") for c in constraints):
-            found.append(Measure(f"{column}/risk", f"constrained risk of {words}"))
-        if constraints:
-            found.append(Measure(f"{column}/violation_rate", f"P({words} > limit)"))
-        found.append(Measure(f"{column}/worst", f"worst {words}"))
-    return found
+def bounds_of(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
+    """Return the range in which a mean of the values must lie.
+
+    Shares are in [0, 1]; the environment's own metrics have their declared range. Counts
+    and costs that were never negative start at 0; lengths and costs end at the maximum
+    that the group's environment declares.
+    """
+    if key.endswith("/violation_rate"):
+        return 0.0, 1.0
+    if key in (declared := _declared_metrics(group.env_id)):
+        return declared[key].low, declared[key].high
+    # A user's environment may have negative costs: 0 is a bound only if none occurred.
+    counts = key.startswith(_COUNTS) and "reward" not in key
+    maxima = _declared_maxima(group.config.env)
+    # A cost may be called `cost` among others, whose columns are `cost/<name>`.
+    columns = [name for name in maxima if key == name or key.startswith(f"{name}/")]
+    high = maxima[max(columns, key=len)] if columns else math.inf
+    # Numerics: float32 sums may exceed the maximum by rounding. Larger excess shows that
+    # the declared maximum does not hold.
+    holds = values.max() <= high + 1e-6 * abs(high)
+    return (
+        0.0 if counts and values.min() >= 0 else -math.inf,
+        max(high, float(values.max())) if holds else math.inf,
+    )
 
 
-def decisive_measures(groups: Sequence[Group]) -> list[Measure]:
-    """The reward, and the risk that each constraint is about."""
-    found = [Measure("reward/mean", "reward", higher_is_better=True)]
-    known: dict[str, set[str]] = {}
-    for group in groups:
-        for constraint in group.config.constraints:
-            known.setdefault(constraint.name, set()).add(str(constraint.measure))
-    for name, risks in known.items():
-        words = name if name == "cost" else f"cost {name}"
-        risk = risks.pop() if len(risks) == 1 else "own constrained risk"
-        key = f"{cost_column(name)}/risk"
-        found.append(Measure(key, f"{risk} of {words}", cost=name))
-    return found
+@lru_cache(maxsize=64)
+def _declared_maxima(env: EnvConfig) -> dict[str, float]:
+    """Return the declared maxima of an episode's length and costs, by column.
 
-
-def own_measures(values: Sequence[dict[str, np.ndarray]]) -> list[Measure]:
-    """The environment's own metrics, of groups whose `seed_values` these are."""
-    keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
-    found = []
-    for key in keys:
-        name = key.removeprefix("env/")
-        own = OWN_METRICS.get(name, OwnMetric(name))
-        found.append(Measure(key, own.title, own.higher_is_better))
-    return found
+    They depend on the environment's parameters, such as its time limit.
+    """
+    if not envs.has_jax_form(env.id):
+        return {"length": env.episode_length} if env.episode_length else {}
+    try:
+        spec = envs.make(env.id, **dict(env.params)).spec
+    except (ValueError, TypeError, OSError):
+        # The run was made by a version with other parameters: nothing is known.
+        return {}
+    costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
+    found = {cost_column(name): float(bound) for name, bound in costs}
+    return found | ({"length": spec.episode_length} if spec.episode_length else {})

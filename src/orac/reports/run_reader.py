@@ -1,13 +1,15 @@
-"""Runs on disk as arrays: one directory, one `Run`.
+"""Read runs from disk and group them by config.
 
-Finds directories and reads their config, meta and logs, nothing else: what belongs
-together is in `results`, what the numbers say in `summaries`.
+`read_run` reads the config, metadata and logs of one run directory into a `Run`.
+`read_results` reads every run below some paths; runs whose configs differ only in the
+seed form a `Group`, which is one row of a table and one line of a figure. `Results` also
+has notes about runs that are missing, unfinished, repeated or hard to compare.
 """
 
 import csv
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,15 @@ from orac.runs.directory import LOGS, read_config, read_meta
 
 Columns = dict[str, np.ndarray]
 
+_MAX_LABEL_FIELDS = 2
+"""A label lists at most this many fields; if more differ it has the runs' name."""
+_MAX_LISTED_EVALUATIONS = 3
+"""A note lists at most this many evaluations of one run and counts the others."""
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run's directory as it was when it was read."""
+    """Contents of one run directory."""
 
     path: Path
     config: Config
@@ -34,18 +41,18 @@ class Run:
 
     @property
     def rule(self) -> str | None:
-        """Name of the rule whose evaluation this is; None for what was trained."""
+        """Name of the rule that was evaluated; None for a trained policy."""
         return (self.meta.get("evaluated") or {}).get("rule")
 
     @property
-    def kept(self) -> bool:
-        """Whether it is an evaluation alone, kept by `kept.keep`."""
+    def is_saved_evaluation(self) -> bool:
+        """Whether the directory holds only an evaluation, as `orac evaluate --out` saves."""
         return "evaluated" in self.meta
 
     @property
     def steps(self) -> int:
-        """How far it has come; a rule has come no way."""
-        if self.kept:
+        """Environment steps trained so far; 0 for a rule."""
+        if self.is_saved_evaluation:
             return int(self.meta["evaluated"].get("env_steps", 0))
         rows = self.metrics.get("env_steps", np.empty(0))
         return int(rows[-1]) if len(rows) else 0
@@ -57,18 +64,24 @@ class Run:
         return self.rule is not None or self.steps >= total
 
     @property
-    def evaluated_at(self) -> np.ndarray:
-        """Steps of its evaluations, in order."""
+    def evaluation_steps(self) -> np.ndarray:
+        """Environment steps at which the run was evaluated, in order."""
         return np.unique(self.evaluations.get("env_steps", np.empty(0)))
 
     @property
-    def not_finite(self) -> dict[int, int]:
-        """How many episodes have a reward, cost or length that is not finite, by step."""
-        wanted = ["reward", "length", *filter(is_cost, self.evaluations)]
+    def cost_names(self) -> list[str]:
+        """Names of the costs in the evaluations."""
+        columns = [name for name in self.evaluations if is_cost_column(name)]
+        return [name.removeprefix("cost/") for name in columns]
+
+    @property
+    def non_finite_episodes(self) -> dict[int, int]:
+        """By evaluation step: episodes with a non-finite reward, cost or length."""
+        wanted = ["reward", "length", *filter(is_cost_column, self.evaluations)]
         columns = [
             self.evaluations[name] for name in wanted if name in self.evaluations
         ]
-        if not columns or not len(self.evaluated_at):
+        if not columns or not len(self.evaluation_steps):
             return {}
         broken = ~np.isfinite(columns).all(axis=0)
         steps, counts = np.unique(
@@ -77,20 +90,101 @@ class Run:
         return dict(zip(map(int, steps), map(int, counts), strict=True))
 
     @property
-    def has_finite_end(self) -> bool:
-        """Whether its last evaluation can be summed up."""
-        return (
-            len(self.evaluated_at) > 0 and self.evaluated_at[-1] not in self.not_finite
-        )
+    def last_evaluation_is_finite(self) -> bool:
+        """Whether there is a last evaluation and all of its episodes are finite."""
+        steps = self.evaluation_steps
+        return len(steps) > 0 and steps[-1] not in self.non_finite_episodes
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config, one per seed."""
+
+    label: str
+    """Unique among the groups of the same environment."""
+    runs: tuple[Run, ...]
+
+    @property
+    def config(self) -> Config:
+        """Config that all runs share, apart from the seed."""
+        return self.runs[0].config
+
+    @property
+    def env_id(self) -> str:
+        """Id of the environment that the runs share."""
+        return self.config.env.id
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether the policy is a rule: untrained, so steps mean nothing."""
+        return self.runs[0].rule is not None
+
+    @property
+    def evaluated(self) -> tuple[Run, ...]:
+        """Runs that have at least one evaluation."""
+        return tuple(run for run in self.runs if len(run.evaluation_steps))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Groups of runs, and notes that a reader of their numbers should see."""
+
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...] = ()
+
+    def by_env(self) -> dict[str, list[Group]]:
+        """Return the groups by environment id, in the order in which they were found."""
+        found: dict[str, list[Group]] = {}
+        for group in self.groups:
+            found.setdefault(group.env_id, []).append(group)
+        return found
+
+
+def full_label(group: Group, groups: Sequence[Group]) -> str:
+    """Return the label, with the environment if the groups have different ones."""
+    several = len({other.env_id for other in groups}) > 1
+    return f"{group.label} in {group.env_id}" if several else group.label
+
+
+def cost_names(groups: Iterable[Group]) -> list[str]:
+    """Return the names of all costs in the evaluations of the groups."""
+    runs = [run for group in groups for run in group.runs]
+    return list(dict.fromkeys(name for run in runs for name in run.cost_names))
+
+
+def is_cost_column(column: str) -> bool:
+    """Return whether a column of evaluations.csv is a cost; see `cost_column`."""
+    return column == "cost" or column.startswith("cost/")
+
+
+def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
+    """Read and group all runs at or below `paths`.
+
+    A run that cannot be read is left out, with a note.
+    """
+    runs, notes = [], []
+    for path in find_runs(paths):
+        try:
+            runs.append(read_run(path))
+        except (ValueError, OSError) as error:
+            notes.append(f"{path} is left out: {error}")
+    if not runs:
+        raise ValueError(f"none of the runs found can be read. {' '.join(notes)}")
+    found = group_runs(runs)
+    return Results(found.groups, (*notes, *found.notes))
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Directories of runs, each once, in the order of `paths` and then by name."""
+    """Return each run directory once, in the order of `paths` and then by name."""
     found: dict[Path, Path] = {}
+    # Other programs use the name config.yaml too: a run has metadata or logs next to it.
+    names = ["meta.json", *(f"{log}.csv" for log in LOGS)]
     for root in map(Path, paths):
-        below = sorted(file.parent for file in root.rglob("config.yaml"))
-        # A directory is a run once it has its config; others may use the name too.
-        runs = [path for path in below if _looks_like_run(path)]
+        runs = [
+            path
+            for path in sorted(file.parent for file in root.rglob("config.yaml"))
+            if any((path / name).is_file() for name in names)
+        ]
         if not runs:
             raise FileNotFoundError(
                 f"no run found at or below {root}. A run's directory looks like "
@@ -101,13 +195,8 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return list(found.values())
 
 
-def _looks_like_run(path: Path) -> bool:
-    names = ["meta.json", *(f"{log}.csv" for log in LOGS)]
-    return any((path / name).is_file() for name in names)
-
-
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """One run's directory; training episodes are left for `training_episodes`."""
+    """Read one run directory, except for the log of training episodes."""
     path = Path(path)
     try:
         config = config_text.from_dict(read_config(path))
@@ -121,34 +210,25 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         if not np.isfinite(columns.get("env_steps", 0)).all():
             raise ValueError(
                 f"{path / name}.csv must have a number of env_steps in every row. "
-                "Restore it."
+                "Restore the file."
             )
-    return Run(path, config, _read_meta(path), **logs)
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
     meta = read_meta(path)
     if not isinstance(meta.get("evaluated", {}), dict):
         raise ValueError(
-            f"`evaluated` in {path / 'meta.json'} must hold named values. Restore it."
+            f"`evaluated` in {path / 'meta.json'} must be a mapping. Restore the file."
         )
-    return meta
-
-
-def training_episodes(run: Run) -> Columns:
-    """One entry per training episode; up to tens of thousands."""
-    return read_columns(run.path / "episodes.csv")
+    return Run(path, config, meta, **logs)
 
 
 def read_columns(file: Path) -> Columns:
-    """A CSV file of numbers by column; a file that is missing has none."""
+    """Read a CSV file of numbers by column; a missing file has no columns."""
     data = file.read_bytes() if file.is_file() else b""
-    # A run that is still being written to may end in half a row.
+    # The last row may be incomplete while the run is still writing.
     header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
     names = next(csv.reader([header.decode()]), [])
     if not body:
         return {name: np.empty(0) for name in names}
-    # An empty cell is a value that the row did not have.
+    # An empty cell is a missing value.
     while b",," in body:
         body = body.replace(b",,", b",nan,")
     body = body.replace(b",\n", b",nan\n").replace(b"\n,", b"\nnan,")
@@ -157,16 +237,134 @@ def read_columns(file: Path) -> Columns:
         return dict(zip(names, values.T, strict=True))
     except ValueError as error:
         raise ValueError(
-            f"{file} must hold {len(names)} numbers a row, but: {error}. Restore it."
+            f"{file} must have {len(names)} numbers in each row, but: {error}. "
+            "Restore the file."
         ) from error
 
 
-def cost_names(run: Run) -> list[str]:
-    """Names of the costs that its evaluations report."""
-    columns = [name for name in run.evaluations if is_cost(name)]
-    return [name.removeprefix("cost/") for name in columns]
+def group_runs(runs: Sequence[Run]) -> Results:
+    """Group runs by config without the seed; a repeated seed counts once, with a note."""
+    by_config: dict[str, dict[int, Run]] = {}
+    notes = []
+    for run in runs:
+        config = config_text.to_dict(run.config) | {"seed": 0}
+        seeds = by_config.setdefault(repr((run.rule, config)), {})
+        used = seeds.setdefault(run.config.seed, run)
+        if used is not run:
+            used, repeated = (run, used) if run.steps > used.steps else (used, run)
+            seeds[run.config.seed] = used
+            notes.append(
+                f"{repeated.path} repeats seed {run.config.seed} of {used.path} and is "
+                "not counted."
+            )
+    members = [
+        tuple(seeds[seed] for seed in sorted(seeds)) for seeds in by_config.values()
+    ]
+    # Rules come last, as the reference for the trained policies.
+    members.sort(key=lambda seeds: seeds[0].rule is not None)
+    found = Results(tuple(map(Group, _labels(members), members)))
+    for run in (run for group in found.groups for run in group.runs):
+        notes += _run_notes(run)
+    for env_id, groups in found.by_env().items():
+        notes += _comparison_notes(env_id, groups)
+    return Results(found.groups, tuple(notes))
 
 
-def is_cost(column: str) -> bool:
-    """Whether a column of evaluations.csv is a cost; see `evaluation.cost_column`."""
-    return column == "cost" or column.startswith("cost/")
+def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
+    """Label each group by its agent and by what differs from others of that agent."""
+    labels = []
+    for runs in members:
+        first = runs[0].config
+        alike = [
+            other[0].config
+            for other in members
+            if (other[0].config.env.id, other[0].config.algo, other[0].rule)
+            == (first.env.id, first.algo, runs[0].rule)
+        ]
+        flat = config_text.flatten(config_text.to_dict(first))
+        parts = [
+            f"{name.split('.')[-1]}={flat.get(name)}"
+            for name in differing_fields(alike)
+        ]
+        if len(parts) > _MAX_LABEL_FIELDS:
+            parts = [runs[0].path.resolve().parent.name]
+        parts = ["rule", *parts] if runs[0].rule else parts
+        labels.append(f"{first.algo} ({', '.join(parts)})" if parts else first.algo)
+    env_ids = [runs[0].config.env.id for runs in members]
+    named = list(zip(env_ids, labels, strict=True))
+    return [
+        label if named.count((env_id, label)) == 1 else f"{label} #{i + 1}"
+        for i, (env_id, label) in enumerate(named)
+    ]
+
+
+def differing_fields(configs: Sequence[Config]) -> list[str]:
+    """Return the dotted names of the fields, except the seed, in which configs differ."""
+    flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
+    names = dict.fromkeys(name for fields in flat for name in fields if name != "seed")
+    return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
+
+
+def _comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
+    """Return notes on what makes the groups of one environment hard to compare."""
+    notes = []
+    fields = differing_fields([group.config for group in groups])
+    env_fields = [name for name in fields if name.startswith("env.")]
+    if env_fields:
+        notes.append(
+            f"The groups in {env_id} differ in {', '.join(env_fields)}: their numbers are "
+            "not of the same task."
+        )
+    counts = {
+        int((run.evaluations["env_steps"] == run.evaluation_steps[-1]).sum())
+        for group in groups
+        for run in group.evaluated
+    }
+    if len(counts) > 1:
+        notes.append(
+            f"The last evaluations in {env_id} have {min(counts):,} to {max(counts):,} "
+            "episodes: CVaR and worst cost come out lower where there are fewer."
+        )
+    if any(group.is_rule for group in groups):
+        notes.append(
+            f"The rules in {env_id} were not trained: their seeds are draws of episodes."
+        )
+    return notes
+
+
+def _run_notes(run: Run) -> list[str]:
+    """Return notes on an unfinished run, missing evaluations and non-finite episodes."""
+    notes = []
+    if not run.finished:
+        notes.append(
+            f"{run.path} is at step {run.steps:,} of {run.config.training.total_steps:,}; "
+            "its last evaluation is used."
+        )
+    if not len(run.evaluation_steps):
+        notes.append(f"{run.path} has no evaluation and is left out of the tables.")
+    broken = [*run.non_finite_episodes.items()]
+    if not broken:
+        return notes
+    steps = run.evaluations["env_steps"]
+    listed = [
+        f"{episodes} of {int((steps == step).sum())} at step {step:,}"
+        for step, episodes in broken[-_MAX_LISTED_EVALUATIONS:]
+    ]
+    earlier = len(broken) - len(listed)
+    more = f", and in {count(earlier, 'earlier evaluation')}" if earlier else ""
+    consequence = (
+        "curves leave these evaluations out"
+        if run.last_evaluation_is_finite
+        else "the last evaluation is one of them, so the tables have no number where they "
+        "need this run. Leave the run out to see the numbers of the others"
+    )
+    return [
+        *notes,
+        f"{run.path} has episodes with a reward, cost or length that is not finite: "
+        f"{', '.join(listed)}{more}; {consequence}.",
+    ]
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural, as in `3 seeds`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

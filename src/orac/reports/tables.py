@@ -1,6 +1,6 @@
-"""One table, spelled four ways: HTML, markdown, LaTeX and plain text; and CSV.
+"""Tables of text, formatted as HTML, markdown, LaTeX or plain text, and CSV files.
 
-Cells are text and may hold anything: each spelling escapes what would break it.
+Cells may contain any text: each format escapes what it would interpret.
 """
 
 import csv
@@ -34,9 +34,9 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Four significant digits, and what is whole or in the thousands without a point.
+    """Format a number with four significant digits.
 
-    What is not finite is a dash, as what is not known.
+    Whole numbers and thousands have no decimal point; non-finite values are a dash.
     """
     if not math.isfinite(value):
         return "–"
@@ -44,15 +44,23 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
+def span(values: Sequence[float]) -> str:
+    """Format the value that all share, or the range; a dash if there is none."""
+    if not values:
+        return "–"
+    low, high = number(float(min(values))), number(float(max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
 def cell(interval: Interval | None) -> str:
-    """Mean and interval, or why there is none; nothing is a dash."""
+    """Format a mean with its interval, or the reason why it has none; a dash for None."""
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None or interval.low == interval.high:
-        why = "" if interval.n == 1 else " [all seeds equal]"
-        return f"{number(interval.estimate)}{why}"
+        reason = "" if interval.n == 1 else " [all seeds equal]"
+        return f"{number(interval.estimate)}{reason}"
     width = interval.high - interval.low
-    # Two digits of the width: more would pretend to know more.
+    # Two digits of the width: more would suggest more precision than there is.
     places = min(max(1 - math.floor(math.log10(width)), 1 if width < 100 else 0), 8)
     mean, low, high = (
         f"{x:,.{places}f}" for x in (interval.estimate, interval.low, interval.high)
@@ -61,10 +69,10 @@ def cell(interval: Interval | None) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub-flavoured table that is aligned for readers of the source as well."""
+    """Format as a GitHub-flavoured table whose source is aligned too."""
 
     def escape(text: str) -> str:
-        # HTML in markdown is HTML: a name must not become a tag.
+        # Markdown passes HTML through.
         plain = text.replace("&", "&amp;").replace("<", "&lt;")
         return plain.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
@@ -78,7 +86,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_text(table: Table) -> str:
-    """Columns for a terminal."""
+    """Format as aligned columns for a terminal."""
     rows = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_aligned(row, widths, "  ").rstrip() for row in rows]
@@ -91,10 +99,10 @@ def _aligned(row: Sequence[str], widths: Sequence[int], separator: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A `table` environment that needs no package."""
+    """Format as a `table` environment that needs no LaTeX package."""
 
     def line(row: Iterable[str]) -> str:
-        return " & ".join(map(latex_escape, row)) + r" \\"
+        return " & ".join(map(_latex_escape, row)) + r" \\"
 
     notes = [f"% {note}" for note in table.notes]
     body = [line(row) for row in table.rows]
@@ -102,7 +110,7 @@ def to_latex(table: Table) -> str:
         [
             *(note.replace("\n", " ") for note in notes),
             r"\begin{table}",
-            rf"\caption{{{latex_escape(table.title)}}}",
+            rf"\caption{{{_latex_escape(table.title)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
             r"\hline",
             line(table.columns),
@@ -116,14 +124,13 @@ def to_latex(table: Table) -> str:
     )
 
 
-def latex_escape(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+def _latex_escape(text: str) -> str:
     escaped = "".join(_LATEX.get(sign, sign) for sign in text)
     return escaped.replace("–", "--").replace("−", "$-$").replace("\n", " ")
 
 
 def to_html(table: Table) -> str:
-    """A table that scrolls by itself where the screen is narrow."""
+    """Format as an HTML table that scrolls sideways on narrow screens."""
     head = "".join(f"<th scope=col>{html.escape(x)}</th>" for x in table.columns)
     body = "\n".join(
         f"<tr><th scope=row>{html.escape(row[0])}</th>"
@@ -139,13 +146,13 @@ def to_html(table: Table) -> str:
 
 
 def _html_cell(text: str) -> str:
-    # Words may be broken into lines, numbers with their intervals not.
+    # Long text may wrap; a number with its interval may not.
     kind = " class=words" if len(text) > 24 and "[" not in text else ""
     return f"<td{kind}>{html.escape(text)}</td>"
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Numbers for programs, with nothing rounded; what is not known stays empty."""
+    """Format as CSV with unrounded numbers; None becomes an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)

@@ -1,0 +1,344 @@
+"""Catalogue of charts: what each chart of a report or figure shows.
+
+Every chart is computed here from groups of runs, independently of how it is drawn:
+`figures` draws charts with matplotlib and `html` with plotly. Learning curves and
+performance profiles are `LineChart`s; cost distributions are `CostHistogram`s.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from orac.core.risk import cvar
+from orac.evaluation.aggregates import performance_profile
+from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
+from orac.reports.metrics import Metric, common_tails, objective_metrics
+from orac.reports.run_reader import Group, Run, cost_names
+from orac.reports.seed_statistics import (
+    Curve,
+    SeedCurve,
+    average_curves,
+    cvar_curve,
+    evaluation_curve,
+    last_evaluation,
+    metric_curve,
+    seed_values,
+)
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+INK = "#222222"
+VAR_HEIGHT, CVAR_HEIGHT = 0.9, 0.6
+"""Heights of the stems at VaR and CVaR, which are often at the same cost."""
+_PROFILE_POINTS = 80
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One group in a line chart."""
+
+    label: str
+    num_seeds: int
+    curve: Curve
+    seed_curves: tuple[SeedCurve, ...] = ()
+    """Curve of each seed, to be drawn faintly; empty where they would add nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class LineChart:
+    """Lines with bands, and limits to compare them with."""
+
+    title: str
+    x_title: str
+    lines: tuple[Line, ...]
+    limits: tuple[float, ...] = ()
+    limit_axis: Literal["x", "y"] = "y"
+    is_share: bool = False
+    """Whether the y axis shows shares from 0 to 1."""
+    is_stepped: bool = False
+    """Whether values are constant between points."""
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramRow:
+    """Distribution of one group's episode costs."""
+
+    label: str
+    num_seeds: int
+    counts: np.ndarray
+    """Episodes in each bin."""
+    var: float
+    cvar: float
+    tail: float
+    limits: tuple[float, ...]
+
+    @property
+    def var_label(self) -> str:
+        """Text next to the stem at VaR."""
+        return f"VaR {self.var:.4g}"
+
+    @property
+    def cvar_label(self) -> str:
+        """Text next to the stem at CVaR."""
+        return f"CVaR {self.cvar:.4g} at {self.tail:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class CostHistogram:
+    """Distributions of a cost, one row per group."""
+
+    title: str
+    x_title: str
+    x_range: tuple[float, float]
+    edges: np.ndarray
+    """Edges of the bins, which all rows share."""
+    rows: tuple[HistogramRow, ...]
+
+
+Chart = LineChart | CostHistogram
+
+
+def report_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Return the charts of one environment's groups that have something to show."""
+    charts = [
+        *learning_charts(groups),
+        *(cost_histogram(groups, name) for name in cost_names(groups)),
+        *profile_charts(groups),
+        *training_charts(groups),
+        *constraint_charts(groups),
+    ]
+    return [c for c in charts if (c.lines if isinstance(c, LineChart) else c.rows)]
+
+
+def learning_charts(
+    groups: Sequence[Group],
+    heading: str = "",
+    tails: Sequence[float] | None = None,
+    band: str = "interval",
+) -> list[LineChart]:
+    """Return reward, mean cost and CVaR of cost in evaluations against steps.
+
+    `heading` goes before the first title. `tails` are the tails of CVaR, by default those
+    of the groups' constraints on that cost. Groups without runs are left out.
+    """
+    groups = [group for group in groups if group.runs]
+    known_tails = common_tails(groups)
+    title = f"{heading}: reward" if heading else "Reward per episode"
+    read = partial(evaluation_curve, column="reward")
+    charts = [curve_chart(title, groups, "reward", read, band=band)]
+    for name in cost_names(groups):
+        column, limits = cost_column(name), _limits(groups, name)
+        curves = {
+            f"Mean {column} per episode": partial(evaluation_curve, column=column)
+        }
+        for tail in known_tails.get(name, ()) if tails is None else tails:
+            title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
+            curves[title] = partial(cvar_curve, name=name, tail=tail)
+        charts += [
+            curve_chart(title, groups, column, read, limits, band)
+            for title, read in curves.items()
+        ]
+    return charts
+
+
+def training_charts(groups: Sequence[Group]) -> list[LineChart]:
+    """Return the reward during training and the total cost paid so far."""
+    runs = [run for group in groups for run in group.runs]
+    columns = dict.fromkeys(key for run in runs for key in run.metrics)
+    titles = {"train/reward": "Reward while training"} | {
+        key: f"Total {key.removeprefix('train/cumulative_')} paid while training"
+        for key in columns
+        if key.startswith("train/cumulative_")
+    }
+    return [_metric_chart(title, groups, key) for key, title in titles.items()]
+
+
+def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
+    """Return each constraint's multiplier, and the critics' risk with its limit.
+
+    Risk and limit are in the critics' units.
+    """
+    charts = []
+    for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+        curves = [
+            metric_curve(run, f"constraint/limit/{name}")[1][-1:]
+            for group in groups
+            for run in group.runs
+        ]
+        limits = np.unique(np.round(np.concatenate([np.empty(0), *curves]), 6)).tolist()
+        charts += [
+            _metric_chart(
+                f"Multiplier of {name}", groups, f"constraint/multiplier/{name}"
+            ),
+            _metric_chart(
+                f"Risk of {name} in the critics' units",
+                groups,
+                f"constraint/risk/{name}",
+                limits,
+            ),
+        ]
+    return charts
+
+
+def _metric_chart(
+    title: str, groups: Sequence[Group], key: str, limits: Sequence[float] = ()
+) -> LineChart:
+    """Return the chart of a column of metrics.csv."""
+    return curve_chart(title, groups, key, partial(metric_curve, name=key), limits)
+
+
+def curve_chart(
+    title: str,
+    groups: Sequence[Group],
+    key: str,
+    read: Callable[[Run], SeedCurve],
+    limits: Sequence[float] = (),
+    band: str = "interval",
+    is_share: bool = False,
+) -> LineChart:
+    """Return the chart of a number against environment steps, averaged over seeds.
+
+    `read` returns the curve of one run; `key` names the number for `metrics.bounds_of`.
+    `band` is one of `seed_statistics.BANDS`.
+    """
+    end = max((run.steps for group in groups for run in group.runs), default=0)
+    lines = []
+    for group in groups:
+        curves = [curve for run in group.runs if len((curve := read(run))[0])]
+        if not curves:
+            continue
+        mean = average_curves(curves, group, key, band)
+        if group.is_rule and len(mean.x) == 1 and end > mean.x[0]:
+            # A rule does not learn: its line is horizontal.
+            mean = replace(mean[[0, 0]], x=np.array([0.0, end]))
+        shown = curves if len(curves) > 1 and not group.is_rule else ()
+        lines.append(Line(group.label, len(curves), mean, tuple(shown)))
+    return LineChart(
+        title, "environment steps", tuple(lines), tuple(limits), is_share=is_share
+    )
+
+
+def profile_charts(groups: Sequence[Group]) -> list[LineChart]:
+    """Return performance profiles: the share of seeds above each value.
+
+    There is one chart for the reward and one for each constrained risk. Rules are left
+    out because their seeds are not training runs.
+    """
+    tails = common_tails(groups)
+    values = {
+        group.label: seed_values(group, tails)
+        for group in groups
+        if len(group.evaluated) > 1 and not group.is_rule
+    }
+    charts = []
+    for metric in objective_metrics(groups):
+        scores = {
+            label: known[metric.key]
+            for label, known in values.items()
+            if metric.key in known and np.isfinite(known[metric.key]).all()
+        }
+        if scores:
+            charts.append(_profile_chart(metric, groups, scores))
+    return charts
+
+
+def _profile_chart(
+    metric: Metric, groups: Sequence[Group], scores: dict[str, np.ndarray]
+) -> LineChart:
+    limits = _limits(groups, metric.cost) if metric.cost else []
+    ends = np.concatenate([*scores.values(), limits])
+    pad = 0.05 * (np.ptp(ends) or abs(ends[0]) or 1.0)
+    thresholds = np.linspace(ends.min() - pad, ends.max() + pad, _PROFILE_POINTS)
+    lines = []
+    for label, values in scores.items():
+        profile = performance_profile(values, thresholds)
+        assert profile.low is not None and profile.high is not None
+        seeds = np.full(len(thresholds), profile.n)
+        curve = Curve(thresholds, profile.estimate, profile.low, profile.high, seeds)
+        lines.append(Line(label, profile.n, curve))
+    side = f"{'higher curves' if metric.better == 'higher' else 'lower'} are better"
+    return LineChart(
+        title=f"Share of seeds with a {metric.title} above x ({side})",
+        x_title=metric.title,
+        lines=tuple(lines),
+        limits=tuple(limits),
+        limit_axis="x",
+        is_share=True,
+        is_stepped=True,
+        note=_left_out_note([g for g in groups if g.label not in scores]),
+    )
+
+
+def _left_out_note(groups: Sequence[Group]) -> str:
+    parts = []
+    for group in groups:
+        if group.is_rule:
+            reason = "a rule"
+        elif len(group.evaluated) < 2:
+            reason = "one seed" if group.evaluated else "no evaluation"
+        else:
+            reason = "not a number for each seed"
+        parts.append(f"{group.label} ({reason})")
+    return f"Left out: {', '.join(parts)}." if parts else ""
+
+
+def cost_histogram(groups: Sequence[Group], name: str) -> CostHistogram:
+    """Return the costs of the last evaluations, all seeds together, with VaR and CVaR."""
+    pooled = [(group, pooled_costs(group, name)) for group in groups]
+    pooled = [(group, costs) for group, costs in pooled if len(costs)]
+    edges = cost_bins([costs for _, costs in pooled])
+    tails = common_tails(groups).get(name, [])
+    rows = []
+    for group, costs in pooled:
+        own = [c.tail for c in group.config.constraints if c.name == name]
+        tail = next(iter([*(tail for tail in own if tail < 1), *tails, 1.0]))
+        row = HistogramRow(
+            group.label,
+            len(group.evaluated),
+            np.histogram(costs, edges)[0],
+            value_at_risk(costs, tail),
+            risk_of_episodes(costs, cvar(tail)),
+            tail,
+            tuple(_limits([group], name)),
+        )
+        rows.append(row)
+    column = cost_column(name)
+    ends = [edges[0], edges[-1], *_limits(groups, name)]
+    pad = 0.03 * (max(ends) - min(ends))
+    return CostHistogram(
+        f"{column.capitalize()} in the last evaluation, all seeds together",
+        f"{column} of an episode",
+        (float(min(ends) - pad), float(max(ends) + pad)),
+        edges,
+        tuple(rows),
+    )
+
+
+def pooled_costs(group: Group, name: str) -> np.ndarray:
+    """Return one cost of all last evaluations in which every episode is finite."""
+    parts = [
+        last_evaluation(run).cost[:, run.cost_names.index(name)]
+        for run in group.evaluated
+        if name in run.cost_names and run.last_evaluation_is_finite
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the edges of common bins: one bin per whole number if possible, else 40."""
+    values = np.concatenate([np.zeros(1), *costs])
+    low, high = float(values.min()), float(values.max())
+    if (values == np.round(values)).all() and high - low <= 60:
+        return np.arange(low, high + 2) - 0.5
+    return np.linspace(low, high if high > low else low + 1, 41)
+
+
+def _limits(groups: Sequence[Group], name: str) -> list[float]:
+    """Return every limit on the risk of a cost."""
+    return sorted(
+        {c.limit for g in groups for c in g.config.constraints if c.name == name}
+    )
