@@ -1,4 +1,4 @@
-"""Batches of JAX environments: true last observations, restarts only where one ended."""
+"""Batches of JAX environments: true last observations, and restarts of ended episodes."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ advance = jax.jit(step_batch, static_argnums=0)
 
 
 def run(env, num_steps, num_envs=6):
-    """Every state, observation and step of a batch, one entry per call."""
+    """Return every state, observation and step of a batch, one entry per call."""
     state, observation = start(env, jax.random.key(0), num_envs)
     history = [(state, observation, None)]
     for number in range(num_steps):
@@ -33,7 +33,7 @@ def run(env, num_steps, num_envs=6):
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_last_observation_is_the_true_one_and_the_next_episode_s_stands_beside_it(env):
+def test_last_and_first_observation_are_returned_separately(env):
     history = run(env, 3)
     first = history[0][1]
     _, observation, step = history[3]
@@ -44,21 +44,21 @@ def test_last_observation_is_the_true_one_and_the_next_episode_s_stands_beside_i
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_environment_that_has_not_ended_goes_on_untouched(env):
+def test_only_ended_episodes_restart(env):
     (begin, _), _, _ = run(env, 0)[0]
     count = jnp.array([2, 0, 1, 2, 0, 1], jnp.int32)
     state, observation, step = advance(
         env, jax.random.key(5), (begin, count), jnp.zeros((6, 1))
     )
     assert step.done.tolist() == [True, False, False, True, False, False]
-    going_on = ~step.done
-    np.testing.assert_array_equal(state[0][going_on], begin[going_on])
+    running = ~step.done
+    np.testing.assert_array_equal(state[0][running], begin[running])
     np.testing.assert_array_equal(state[1], jnp.where(step.done, 0, count + 1))
-    np.testing.assert_array_equal(observation[going_on], step.observation[going_on])
+    np.testing.assert_array_equal(observation[running], step.observation[running])
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_termination_and_truncation_stay_apart(env):
+def test_termination_and_truncation_are_separate(env):
     (begin, _), _, _ = run(env, 0)[0]
     _, _, step = run(env, 3)[3]
     np.testing.assert_array_equal(step.terminated, begin % 200 == 100)
@@ -66,7 +66,7 @@ def test_termination_and_truncation_stay_apart(env):
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_new_episodes_differ_from_each_other_and_from_the_old_ones(env):
+def test_new_episodes_differ_from_each_other_and_from_earlier_ones(env):
     history = run(env, 6, num_envs=64)
     starts = [np.asarray(history[number][0][0]) for number in (0, 3, 6)]
     assert all(len(set(one.tolist())) > 50 for one in starts)
@@ -81,8 +81,8 @@ def test_same_key_gives_the_same_run(env):
         np.testing.assert_array_equal(a, b)
 
 
-def test_batch_can_be_scanned_and_run_for_several_seeds_at_once():
-    def final_places(key):
+def test_batch_can_be_scanned_and_vmapped_over_seeds():
+    def final_positions(key):
         state, _ = reset_batch(GuardedMaze(), key, 8)
 
         def one_step(state, number):
@@ -93,19 +93,21 @@ def test_batch_can_be_scanned_and_run_for_several_seeds_at_once():
         return jax.lax.scan(one_step, state, jnp.arange(50))[0].xy
 
     keys = jax.random.split(jax.random.key(0), 3)
-    together = jax.jit(jax.vmap(final_places))(keys)
+    together = jax.jit(jax.vmap(final_positions))(keys)
     assert (together[0] != together[1]).all()
-    np.testing.assert_allclose(jax.jit(final_places)(keys[2]), together[2], rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(final_positions)(keys[2]), together[2], rtol=1e-6
+    )
 
 
-def test_environments_are_told_from_batched_ones():
+def test_protocols_distinguish_batched_environments():
     assert isinstance(Counter(), Environment)
     assert not isinstance(Counter(), BatchedEnvironment)
     assert isinstance(BatchedCounter(), BatchedEnvironment)
     assert isinstance(GuardedMaze(), BatchedEnvironment)
 
 
-def test_agents_actions_are_scaled_to_the_box():
+def test_to_box_scales_actions_of_agents():
     spec = Counter().spec
     actions = to_box(spec, jnp.array([[-1.0], [0.0], [0.5], [1.0]]))
     assert actions[:, 0].tolist() == [-2, 0, 1, 2]

@@ -1,4 +1,4 @@
-"""A JAX environment whose every number can be told in advance."""
+"""A JAX environment with known observations, rewards and costs."""
 
 from dataclasses import dataclass
 
@@ -53,7 +53,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class BatchedCounter:
-    """The same one, drawing a whole batch from one key."""
+    """The same environment, which draws a whole batch from one key."""
 
     inner: Counter = Counter()
 
@@ -62,7 +62,7 @@ class BatchedCounter:
         return self.inner.spec
 
     def reset(self, key):
-        raise AssertionError("the batch has a method of its own")
+        raise AssertionError("a batched environment must use reset_many and step_many")
 
     step = reset
 
