@@ -9,7 +9,7 @@ batches into columns with a mask each. `import_cost_fn` imports a cost function 
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,14 +29,8 @@ REPORT_IT = (
     "with cost_keys=, or compute it with cost_fn=."
 )
 NUMBERS = "Report a float, or a flat array with one number per constraint."
-SAME_NUMBER = (
-    "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), and "
-    "report as many at every step."
-)
 FINITE = "Guard its formula against division by zero and overflow."
-FROM_ZERO = (
-    "A cost is at least 0: report max(cost, 0), and put what is good in the reward."
-)
+FROM_ZERO = "A cost is at least 0: report max(cost, 0), and add gains to the reward."
 EACH = (
     "Report one number under each of those keys, a flat array as info['cost'] in the order "
     "of the constraints, or compute them with cost_fn=."
@@ -108,8 +102,9 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
         if isinstance(reading, InvalidCost):
             return reading
         if len(reading) != 1:
-            count = f"{len(reading)} numbers under the cost key {key!r}, not one"
-            return InvalidCost(count)
+            return InvalidCost(
+                f"{len(reading)} numbers under the cost key {key!r}, not one"
+            )
         costs.append(reading[0])
     return tuple(costs)
 
@@ -121,8 +116,11 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
     if not reading:
         return InvalidCost("an empty cost")
     if num_costs is not None and len(reading) != num_costs:
-        counts = f"{len(reading)} cost(s) where {num_costs} were expected"
-        return InvalidCost(counts, SAME_NUMBER)
+        return InvalidCost(
+            f"{len(reading)} cost(s) where {num_costs} were expected",
+            "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), "
+            "and report as many at every step.",
+        )
     for number in reading:
         if not math.isfinite(number):
             return InvalidCost(f"a cost of {number}", FINITE)
@@ -184,22 +182,6 @@ class CostReader:
             if all(column is not None and _is_numeric(column, 1) for column in columns):
                 return np.stack([c for c in columns if c is not None], axis=1)
         return [read_info(info, self._keys) for info in info_rows(infos, restarted)]
-
-
-def compute_costs(
-    cost_fn: CostFn,
-    steps: Iterable[tuple[Any, Any, Any, dict[str, Any]]],
-    valid: Bool[np.ndarray, " batch"],
-) -> list[Reading]:
-    """Call the user's `cost_fn` for every environment that took a step.
-
-    `steps` holds (obs, action, next_obs, info) of each environment; the rows that are not
-    `valid` only restarted an episode.
-    """
-    return [
-        read_value(cost_fn(*step)) if is_step else InvalidCost("a restart")
-        for step, is_step in zip(steps, valid, strict=True)
-    ]
 
 
 def checked_costs(

@@ -176,7 +176,7 @@ def _constraint_names(
     if reads_info and len(keys) > 1:
         return keys
     count = _count_costs(host)
-    stem = keys[0] if reads_info else "cost"
+    stem = next(iter(keys)) if reads_info else "cost"
     return (stem,) if count == 1 else tuple(f"{stem}_{i}" for i in range(count))
 
 

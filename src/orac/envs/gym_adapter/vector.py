@@ -8,7 +8,6 @@ call on the reset in which no step is taken, and DISABLED leaves the reset to th
 `ValueError` with the environment and the step if a number is not finite.
 """
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -29,17 +28,17 @@ from orac.envs.gym_adapter.costs import (
     CostFn,
     CostKeys,
     CostReader,
+    InvalidCost,
     Readings,
     checked_costs,
-    compute_costs,
     info_rows,
     is_storable,
     read_metric,
+    read_value,
 )
 from orac.envs.gym_adapter.env_state import is_plain
 from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
-    Flatten,
     checked_action_space,
     make_flatten,
 )
@@ -114,7 +113,12 @@ class HostEnv:
         self._box = checked_action_space(self.vector.single_action_space, name)
         self._low, self._high = self._box.low.reshape(-1), self._box.high.reshape(-1)
         self._action_shape = (self.num_envs, *self._box.shape)
-        self._flattener = _make_flattener(self.vector, name)
+        space = self.vector.single_observation_space
+        size, self._flatten_one = make_flatten(space, name)
+        self._box_shape = None
+        """Shape of a batch of observations if they are boxes, else None."""
+        if isinstance(space, Box):
+            self._box_shape = (self.num_envs, *space.shape)
         is_batch = isinstance(self.vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._costs = CostReader(source.cost_keys, is_batch and self.num_envs > 1)
         self._cost_fn = source.cost_fn
@@ -126,7 +130,7 @@ class HostEnv:
         declared = {metric.name: metric for metric in metrics_of(name)}
         self.spec = EnvSpec(
             name=name,
-            observation_size=self._flattener.size,
+            observation_size=size,
             action_low=tuple(float(bound) for bound in self._low),
             action_high=tuple(float(bound) for bound in self._high),
             episode_length=source.metadata.episode_length,
@@ -142,7 +146,7 @@ class HostEnv:
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         self._remember(raw)
-        return self._finite(self._flattener.batch(raw), "observation")
+        return self._finite(self._flatten_batch(raw), "observation")
 
     def step(self, action: Float[np.ndarray, "batch action"]) -> HostStep:
         """Take one action, in the box of the spec, in every environment."""
@@ -189,14 +193,18 @@ class HostEnv:
             for row, observation in _final_observations(step).items():
                 reached[row] = observation
         infos = info_rows(step.infos, step.restarted)
-        steps = zip(self._before, taken, reached, infos, strict=True)
-        return step, compute_costs(self._cost_fn, steps, valid), valid
+        rows = zip(self._before, taken, reached, infos, valid, strict=True)
+        readings = [
+            read_value(self._cost_fn(*row)) if is_step else InvalidCost("a restart")
+            for *row, is_step in rows
+        ]
+        return step, readings, valid
 
     def flatten(self, observation: Any) -> Float32[np.ndarray, " observation"]:
         """Flatten one observation, for example a dict, of a single environment."""
         if self._is_wrapped:
             return self.vector.call("flatten", observation)[0]  # pyright: ignore[reportAttributeAccessIssue]
-        return self._flattener.one(observation)
+        return self._flatten_one(observation)
 
     def close(self) -> None:
         self.vector.close()
@@ -239,18 +247,33 @@ class HostEnv:
         observations. Under NEXT_STEP the next call of `step` restarts.
         """
         raw, ended = step.observation, step.ended
-        flat = self._flattener.batch(raw)
+        flat = self._flatten_batch(raw)
         # Counting is several times faster than `any` on arrays this small.
         if self._mode is AutoresetMode.NEXT_STEP or not np.count_nonzero(ended):
             return raw, flat, flat
         if self._mode is AutoresetMode.DISABLED:
             raw, _ = self.vector.reset(options={"reset_mask": ended.copy()})
-            first = self._flattener.batch(raw)
+            first = self._flatten_batch(raw)
             return raw, np.where(ended[:, None], first, flat), flat
         reached = flat.copy()
         for row, observation in _final_observations(step).items():
-            reached[row] = self._flattener.one(observation)
+            reached[row] = self._flatten_one(observation)
         return raw, flat, reached
+
+    def _flatten_batch(self, observation: Any) -> Observations:
+        """Reshape boxes at once; flatten other spaces row by row."""
+        if self._box_shape is None:
+            return np.stack(
+                [self._flatten_one(row) for row in self._split(observation)]
+            )
+        array = np.asarray(observation)
+        if array.shape != self._box_shape:
+            raise ValueError(
+                f"{self.spec.name} returned observations of shape {array.shape}, but its "
+                f"spaces have the shape {self._box_shape}. Make the two agree."
+            )
+        # Always a copy: a vector environment may write its next batch into this array.
+        return array.astype(np.float32).reshape(self.num_envs, -1)
 
     def _remember(self, observation: Any) -> None:
         # A copy, because environments may reuse the array.
@@ -360,38 +383,6 @@ def _reset_seeds(vector: AnyVector, seed: int) -> Any:
         return seed
     seeds = np.random.SeedSequence(seed).generate_state(vector.num_envs)
     return [int(one) for one in seeds]
-
-
-class _Flattener(NamedTuple):
-    """Functions that flatten the observations of a vector environment to float32."""
-
-    size: int
-    one: Flatten
-    batch: Callable[[Any], Observations]
-
-
-def _make_flattener(vector: AnyVector, name: str) -> _Flattener:
-    """Reshape boxes as a batch; flatten other spaces row by row with Gymnasium."""
-    space = vector.single_observation_space
-    size, flatten = make_flatten(space, name)
-    expected = (vector.num_envs, *(space.shape or ()))
-
-    def flatten_boxes(observation: Any) -> Observations:
-        array = np.asarray(observation)
-        if array.shape != expected:
-            raise ValueError(
-                f"{name} returned observations of shape {array.shape}, but its spaces have "
-                f"the shape {expected}. Make the two agree."
-            )
-        # Always a copy: a vector environment may write its next batch into this array.
-        return array.astype(np.float32).reshape(vector.num_envs, size)
-
-    def flatten_rows(observation: Any) -> Observations:
-        rows = iterate(vector.observation_space, observation)
-        return np.stack([flatten(row) for row in rows])
-
-    is_box = isinstance(space, Box)
-    return _Flattener(size, flatten, flatten_boxes if is_box else flatten_rows)
 
 
 def _final_observations(step: VectorStep) -> dict[int, Any]:

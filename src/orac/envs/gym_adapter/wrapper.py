@@ -66,11 +66,25 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        # A masked reset arrives with emptied options; environments expect None.
-        observation = self._reset_inside(seed, options or None)
+        name = self.env_metadata.name
+        try:
+            # A masked reset arrives with emptied options; environments expect None.
+            result = self.env.reset(seed=seed, options=options or None)
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            raise ValueError(
+                f"{name}: {error}. Gymnasium environments are reset with "
+                "reset(*, seed=None, options=None)."
+            ) from error
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError(
+                f"{name}.reset returned a {type(result).__name__}, but Gymnasium's reset "
+                "returns (observation, info)."
+            )
         self._elapsed = 0
-        self._remember(observation)
-        return self._flatten(observation), {}
+        self._remember(result[0])
+        return self._flatten(result[0]), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         # Vector environments pass an action without axes as a bare scalar.
@@ -128,24 +142,6 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         set_env_state(self.env, state["environment"])
         self._elapsed = int(state["elapsed"])
         self._observation = state["observation"]
-
-    def _reset_inside(self, seed: int | None, options: Any) -> Any:
-        name = self.env_metadata.name
-        try:
-            result = self.env.reset(seed=seed, options=options)
-        except TypeError as error:
-            if "unexpected keyword argument" not in str(error):
-                raise
-            raise ValueError(
-                f"{name}: {error}. Gymnasium environments are reset with "
-                "reset(*, seed=None, options=None)."
-            ) from error
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise ValueError(
-                f"{name}.reset returned a {type(result).__name__}, but Gymnasium's reset "
-                "returns (observation, info)."
-            )
-        return result[0]
 
     def _read_cost(
         self, cost: Any, action: Any, observation: Any, info: Any
