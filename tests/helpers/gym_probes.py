@@ -1,5 +1,6 @@
 """Small Gymnasium environments with known observations, rewards and costs."""
 
+import sys
 from typing import Any
 
 import gymnasium
@@ -53,6 +54,13 @@ class Stateful(Counter):
 
     def set_state(self, state):
         self.episode, self.time = int(state["episode"]), int(state["time"])
+
+
+class JaxProbe(Counter):
+    """Reports whether its process has imported JAX."""
+
+    def report(self, action):
+        return {"cost": 0.0, "has_jax": float("jax" in sys.modules)}
 
 
 class SixValues(Counter):
@@ -190,6 +198,11 @@ class SixBatch(CounterBatch):
         if terminated.all():
             infos["final_info"] = [{"speed": row + 0.5} for row in range(self.num_envs)]
         return observation, reward, cost, terminated, truncated, infos
+
+
+def speed_cost(obs, action, next_obs, info):
+    """Return a cost that depends on both observations of a step."""
+    return abs(next_obs[1] - obs[1] + 100 * next_obs[0])
 
 
 def zeros(host):

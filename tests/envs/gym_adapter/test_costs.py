@@ -17,6 +17,7 @@ from helpers.gym_probes import (
     Reusing,
     SixValues,
     expected_transitions,
+    speed_cost,
     transitions,
     zeros,
 )
@@ -33,10 +34,6 @@ class Costs:
     def none(obs, action, next_obs, info):
         return 0.0
 """
-
-
-def speed_cost(obs, action, next_obs, info):
-    return next_obs[1] - obs[1] + 100 * next_obs[0]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,12 +7,16 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeReward, TimeLimit
 
-from helpers.gym_probes import Counter, CounterBatch, Odd, Stateful, walk, zeros
+from helpers.gym_probes import (
+    Counter,
+    CounterBatch,
+    Odd,
+    Stateful,
+    speed_cost,
+    walk,
+    zeros,
+)
 from orac.envs.gym_adapter.make import make_host
-
-
-def speed_cost(obs, action, next_obs, info):
-    return abs(next_obs[1] - obs[1] + 100 * next_obs[0])
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])

@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers.gym_probes import (
     Counter,
     CounterBatch,
+    JaxProbe,
     Matrix,
     Odd,
     Reusing,
@@ -53,6 +54,14 @@ def test_async_vector_environment_gives_the_same_transitions(mode):
 def test_vectorised_factory_gives_true_last_observations(vectorization):
     host = make_host(Counter, 2, vectorization=vectorization)
     assert transitions(host, 9) == [expected_transitions(3, 9)] * 2
+
+
+def test_worker_processes_do_not_import_jax():
+    options = {"metric_names": ["has_jax"], "cost_names": ["cost"]}
+    host = make_host(JaxProbe, 1, vectorization="async", **options)
+    host.reset(seed=0)
+    assert host.step(zeros(host)).metrics["has_jax"].tolist() == [0.0]
+    host.close()
 
 
 def test_vector_environment_of_another_class_is_read_without_masks():

@@ -65,7 +65,7 @@ def is_plain(value: Any) -> bool:
 def _state_owner(env: gymnasium.Env[Any, Any]) -> Any:
     """Return the outermost layer with both methods, or None.
 
-    None is also returned if a layer outside of it may hold state of its own.
+    None is also returned if a layer outside of it may hold further state.
     """
     layer: Any = env
     while True:

@@ -32,7 +32,12 @@ from orac.envs.gym_adapter.costs import (
 )
 from orac.envs.gym_adapter.metadata import EnvMetadata, read_metadata
 from orac.envs.gym_adapter.vector import AnyVector, HostEnv, VectorSource
-from orac.envs.gym_adapter.wrapper import COST_KEY, CostWrapper
+from orac.envs.gym_adapter.wrapper import (
+    COST_KEY,
+    length_error,
+    make_registered,
+    make_wrapped,
+)
 
 VECTORIZATIONS = ("auto", "sync", "async", "vector")
 LARGE_OBSERVATION = 10_000
@@ -268,11 +273,11 @@ def _from_id(name: str, options: AdapterOptions) -> VectorSource:
             kwargs["max_episode_steps"] = options.episode_length
         kwargs |= {"vectorization_mode": "vector_entry_point"}
         make = partial(gymnasium.make_vec, spec, options.num_envs, **kwargs)
-        return _from_vector(_make(spec, make), options)
+        return _from_vector(make_registered(spec.id, make), options)
     # Choice: CostWrapper counts the steps, because Gymnasium's time limit accepts only
     # steps of five values and would drop the cost of a six-value step.
     kwargs |= {"max_episode_steps": -1, "disable_env_checker": True}
-    make = partial(_make, spec, partial(gymnasium.make, spec, **kwargs))
+    make = partial(make_registered, spec.id, partial(gymnasium.make, spec, **kwargs))
     return _from_factory(make, options, spec.max_episode_steps)
 
 
@@ -306,7 +311,15 @@ def _from_factory(
             "vectorization='vector' needs an id with a vector entry point. For a factory "
             "use 'sync' or 'async', or pass the vector environment itself."
         )
-    wrap = partial(_wrap, make, options, options.episode_length or registered_length)
+    wrap = partial(
+        make_wrapped,
+        make,
+        options.episode_length,
+        registered_length,
+        cost_keys=options.cost_keys,
+        cost_fn=options.cost_fn,
+        metric_names=options.metric_names,
+    )
     wrappers = [wrap] * options.num_envs
     disabled = AutoresetMode.DISABLED
     if options.vectorization == "async":
@@ -333,7 +346,7 @@ def _from_vector(vector: AnyVector, options: AdapterOptions) -> VectorSource:
     metadata = read_metadata(vector)
     declared, given = metadata.episode_length, options.episode_length
     if declared and given and declared != given:
-        raise _other_length(metadata, given)
+        raise length_error(metadata, given)
     metadata = metadata._replace(
         episode_length=declared or given,
         metric_names=options.metric_names or metadata.metric_names,
@@ -362,48 +375,3 @@ def _registered(name: str) -> Any:
             f"Gymnasium reports: {error} If another package registers it, write "
             "'package:Name-v0'."
         ) from error
-
-
-def _make(spec: Any, make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise ValueError(
-            f"{spec.id} could not be made ({error}). Check env_kwargs and whether all "
-            "packages that it needs are installed."
-        ) from error
-
-
-def _wrap(
-    make: Callable[[], Any], options: AdapterOptions, episode_length: int | None
-) -> CostWrapper:
-    env = make()
-    if isinstance(env, VectorEnv):
-        raise ValueError(
-            "The factory returned a vector environment. Pass the vector environment "
-            "itself, or a factory of single ones."
-        )
-    if not isinstance(env, gymnasium.Env):
-        raise ValueError(
-            f"The factory returned a {type(env).__name__}, which is not a Gymnasium "
-            "environment. Return a subclass of gymnasium.Env (the old gym package's Env is "
-            "another class)."
-        )
-    metadata, given = read_metadata(env), options.episode_length
-    if given and metadata.episode_length and given > metadata.episode_length:
-        raise _other_length(metadata, given)
-    return CostWrapper(
-        env,
-        cost_keys=options.cost_keys,
-        cost_fn=options.cost_fn,
-        metric_names=options.metric_names,
-        episode_length=episode_length,
-    )
-
-
-def _other_length(metadata: EnvMetadata, given: int) -> ValueError:
-    return ValueError(
-        f"episode_length is {given}, but {metadata.name} ends its episodes after "
-        f"{metadata.episode_length} steps by itself. Leave episode_length out, or make it "
-        "with another limit."
-    )

@@ -215,7 +215,7 @@ class HostEnv:
             inside: Any = list(self.vector.get_attr("env_state"))  # pyright: ignore[reportAttributeAccessIssue]
             known = all(state is not None for state in inside)
         else:
-            # A wrapper may hold state of its own, and none of Gymnasium's offers it.
+            # A vector wrapper may hold further state, and none of Gymnasium's offers it.
             known = not isinstance(self.vector, VectorWrapper) and all(
                 hasattr(self.vector, name) for name in ("get_state", "set_state")
             )

@@ -4,14 +4,17 @@
 flattens observations, ends episodes at the time limit, and puts only the cost and the
 requested metrics in `info`: Gymnasium batches infos in the type of the first value, so a
 cost of 0.7 in one environment would become 0 if another one reported the integer 0.
+Worker processes import this module, which does not import JAX.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 
 from orac.envs.gym_adapter.costs import CostFn, CostKeys, Reading, read_info, read_value
 from orac.envs.gym_adapter.env_state import get_env_state, set_env_state
@@ -169,3 +172,53 @@ def _as_number(value: Any) -> float | None:
     if array.size != 1 or array.dtype.kind not in "buif":
         return None
     return float(array.item())
+
+
+def make_wrapped(
+    make: Callable[[], Any],
+    episode_length: int | None,
+    registered_length: int | None,
+    **options: Any,
+) -> CostWrapper:
+    """Call a factory and wrap the environment that it returns.
+
+    The registered length of an id counts only if no `episode_length` was given.
+    """
+    env = make()
+    if isinstance(env, VectorEnv):
+        raise ValueError(
+            "The factory returned a vector environment. Pass the vector environment "
+            "itself, or a factory of single ones."
+        )
+    if not isinstance(env, gymnasium.Env):
+        raise ValueError(
+            f"The factory returned a {type(env).__name__}, which is not a Gymnasium "
+            "environment. Return a subclass of gymnasium.Env (the old gym package's Env is "
+            "another class)."
+        )
+    metadata = read_metadata(env)
+    own_length = metadata.episode_length
+    if episode_length and own_length and episode_length > own_length:
+        raise length_error(metadata, episode_length)
+    length = episode_length or registered_length
+    return CostWrapper(env, episode_length=length, **options)
+
+
+def make_registered(env_id: str, make: Callable[[], Any]) -> Any:
+    """Call `make` for a registered id, and explain why it cannot be made."""
+    try:
+        return make()
+    except (gymnasium.error.Error, TypeError, ImportError) as error:
+        raise ValueError(
+            f"{env_id} could not be made ({error}). Check env_kwargs and whether all "
+            "packages that it needs are installed."
+        ) from error
+
+
+def length_error(metadata: EnvMetadata, given: int) -> ValueError:
+    """Return the error for an episode length that differs from the environment's own."""
+    return ValueError(
+        f"episode_length is {given}, but {metadata.name} ends its episodes after "
+        f"{metadata.episode_length} steps by itself. Leave episode_length out, or make it "
+        "with another limit."
+    )
