@@ -1,4 +1,4 @@
-"""A headless Chromium that opens a copy of a page and says what happened in it."""
+"""Open a copy of a page in headless Chromium and report what happened in it."""
 
 import json
 import re
@@ -19,10 +19,10 @@ FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
     "--allow-file-access-from-files",
-    # Timers run as fast as the page can, so that a busy machine changes nothing.
+    # Timers run as fast as the page allows, so that a busy machine changes nothing.
     "--virtual-time-budget=20000",
 )
-# Before anything else in the page: what goes wrong, and what it asks the world for.
+# First script of the page: records errors and refused requests.
 RECORDER = """<script>
 window.seen = { errors: [], refused: [] };
 addEventListener("error", (e) => seen.errors.push(String(e.message)), true);
@@ -31,7 +31,8 @@ addEventListener("securitypolicyviolation", (e) => seen.refused.push(e.blockedUR
 const plain = console.error;
 console.error = (...words) => { seen.errors.push(words.join(" ")); plain(...words); };
 </script>"""
-# After everything: count what was drawn, hover over each chart, and write it all down.
+# Last script of the page: counts what was drawn, hovers over each chart, and writes the
+# result into the page.
 REPORTER = """<script>
 addEventListener("load", () => setTimeout(async () => {
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -55,12 +56,12 @@ addEventListener("load", () => setTimeout(async () => {
     .filter((name) => !name.startsWith("data:"));
   seen.pictures = [...document.images].map((x) => x.naturalWidth);
   seen.width = [document.documentElement.scrollWidth, innerWidth];
-  const told = JSON.stringify(seen);
+  const result = JSON.stringify(seen);
   document.title = "seen";
   const box = document.createElement("pre");
-  box.id = "seen"; box.textContent = told;
+  box.id = "seen"; box.textContent = result;
   document.body.append(box);
-  if (parent !== window) parent.postMessage(told, "*");
+  if (parent !== window) parent.postMessage(result, "*");
 }, 500));
 </script>"""
 FRAME = """<!DOCTYPE html><body style="margin:0">
@@ -70,7 +71,7 @@ document.getElementById("seen").textContent = e.data; }});</script>"""
 
 
 def open_page(page: Path, workspace: Path, width: int | None = None) -> dict:
-    """What a browser sees in `page`; a `width` puts it into a frame of so many pixels."""
+    """Return what a browser sees in `page`, in a frame of `width` pixels if that is given."""
     text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{RECORDER}", 1)
     body, end, _ = text.rpartition("</body>")
     copy = workspace / "page.html"
@@ -79,12 +80,12 @@ def open_page(page: Path, workspace: Path, width: int | None = None) -> dict:
         copy = frame(copy, width, 4000)
     done = run(workspace, "--dump-dom", copy.as_uri())
     found = re.search(r'<pre id="seen">(.+?)</pre>', done.stdout, re.S)
-    assert found, f"the page never said what it saw:\n{done.stderr[-2000:]}"
+    assert found, f"the page reported nothing:\n{done.stderr[-2000:]}"
     return json.loads(unescape(found[1]))
 
 
 def frame(page: Path, width: int, height: int) -> Path:
-    """A page that shows another one in a narrow frame: windows have a least width."""
+    """Write a page that shows another one in a frame, as windows have a minimal width."""
     path = page.with_name("frame.html")
     path.write_text(FRAME.format(name=page.name, width=width, height=height))
     return path
@@ -93,7 +94,7 @@ def frame(page: Path, width: int, height: int) -> Path:
 def take_picture(
     page: Path, workspace: Path, picture: Path, width: int, height: int
 ) -> Path:
-    """A screenshot of the page's beginning."""
+    """Save a screenshot of the top of the page and return its path."""
     shown = page
     if width < 500:
         shown = frame(Path(shutil.copy(page, workspace / "page.html")), width, height)
@@ -102,10 +103,10 @@ def take_picture(
     return picture
 
 
-def run(workspace: Path, *words: str) -> subprocess.CompletedProcess:
+def run(workspace: Path, *arguments: str) -> subprocess.CompletedProcess:
     profile = workspace / "profile"
     shutil.rmtree(profile, ignore_errors=True)
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", *words]
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=240, check=True
     )

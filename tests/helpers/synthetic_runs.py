@@ -1,10 +1,12 @@
-"""Run directories as the loop writes them, without training: made-up but lifelike.
+"""Write run directories as training does, with made-up numbers.
 
-Costs are 2, and 20 with a probability that falls as a made-up agent learns.
+Costs are 2, or 20 with a probability that falls during training.
 """
 
 import json
 import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -16,8 +18,11 @@ from orac.config.schema import Config
 from orac.envs.maze.env import GuardedMaze
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
-from orac.training import device_loop as device
+from orac.training import device_loop
+from orac.training.state import TrainState, learner_for
 
+ODD_LABEL = "</script><img src=x onerror=alert(1)>|&_%"
+"""An agent's name that HTML, markdown and LaTeX would interpret."""
 META = {
     "versions": {"orac": "0.1.0", "jax": "0.10.2", "python": "3.11.7"},
     "platform": "Linux-x86_64",
@@ -45,7 +50,7 @@ def write_run(
     training_episodes=30,
     skill=1.0,
 ) -> Path:
-    """One finished run, or one that stopped at step `until`."""
+    """Write a finished run, or one that stopped at step `until`, and return its path."""
     total = config.training.total_steps
     until = until or total
     random = np.random.default_rng(config.seed)
@@ -98,10 +103,16 @@ def write_run(
 
 
 def write_checkpoint(path: Path, config: Config, step: int = 10_000) -> None:
-    """An untrained policy as the newest checkpoint of a run in the maze."""
-    env = GuardedMaze(**dict(config.env.params))
-    state = device.init(jax.random.key(config.seed), env, config)
+    """Save an untrained policy as the newest checkpoint of a run in the maze."""
+    state = init_state(jax.random.key(config.seed), replace(config, seed=0))
     Checkpoints(path / "checkpoints").save(step, state._replace(replay=()))
+
+
+@partial(jax.jit, static_argnums=1)
+def init_state(key: jax.Array, config: Config) -> TrainState:
+    """Return the state in which training in the maze starts."""
+    env = GuardedMaze(**dict(config.env.params))
+    return device_loop.init(key, env, learner_for(env.spec, config), config)
 
 
 def write_rows(run: RunDirectory, name: str, rows: list[dict]) -> None:
@@ -123,7 +134,7 @@ def _episode(progress: float, skill: float, random) -> dict:
 
 def _metrics_row(step: int, total: int, skill: float, random) -> dict:
     progress = float(step / total)
-    # Nothing is learned in the first tenth; readers stand `nan` as well as empty cells.
+    # Nothing is learned in the first tenth: these values are missing.
     known = progress > 0.1
     return {
         "env_steps": int(step),

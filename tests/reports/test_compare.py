@@ -1,4 +1,4 @@
-"""Two sets of runs: differences with intervals, and nothing compared by mistake."""
+"""Tests of comparing two sets of runs."""
 
 import pytest
 
@@ -6,29 +6,24 @@ from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
 from orac.evaluation.aggregates import probability_of_improvement
 from orac.evaluation.intervals import difference_interval
-from orac.reports.compare import Pair, compare, differences, match
-from orac.reports.run_groups import read_results
+from orac.reports.compare import Pair, compare, find_differences, match_groups
+from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import seed_values
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    for algo, skill in (("orac", 1.0), ("wcsac", 0.5)):
-        for seed in range(5):
-            write_run(root, make_config(algo, seed), skill=skill)
-    return root / "orac-GuardedMaze-v0"
+@pytest.fixture
+def root(study):
+    return study / "orac-GuardedMaze-v0"
 
 
-@pytest.fixture(scope="module")
-def pair(root):
-    ours, theirs = (read_results([root / algo]).groups for algo in ("orac", "wcsac"))
-    return Pair(ours[0], theirs[0])
+@pytest.fixture
+def pair(groups):
+    return Pair(groups["orac"], groups["wcsac"])
 
 
-def test_differences_are_welchs_and_better_means_less_cost(pair):
+def test_differences_are_welchs_and_lower_cost_is_better(pair):
     ours, theirs = seed_values(pair.ours), seed_values(pair.theirs)
-    found = {x.measure.key: x for x in differences(pair)}
+    found = {x.metric.key: x for x in find_differences(pair)}
     reward, cost = found["reward/mean"], found["cost/cvar_0.05"]
     assert reward.difference == difference_interval(
         ours["reward/mean"], theirs["reward/mean"]
@@ -42,9 +37,9 @@ def test_differences_are_welchs_and_better_means_less_cost(pair):
     )
 
 
-def test_the_two_sides_mirror_each_other(pair):
-    there = differences(pair)
-    back = differences(Pair(pair.theirs, pair.ours))
+def test_swapping_the_sides_mirrors_the_differences(pair):
+    there = find_differences(pair)
+    back = find_differences(Pair(pair.theirs, pair.ours))
     for one, other in zip(there, back, strict=True):
         assert one.difference.estimate == -other.difference.estimate
         if one.difference.low is not None:
@@ -54,16 +49,16 @@ def test_the_two_sides_mirror_each_other(pair):
             assert one.improvement.estimate == pytest.approx(mirrored)
 
 
-def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
+def test_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     assert main(["compare", str(root / "orac"), str(root / "wcsac")]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for words in (
         "A is orac (5 seeds), B is wcsac (5 seeds)",
         "CVaR at 0.05 of cost",
         "A better",
         "agent.behaviour",
     ):
-        assert words in told
+        assert words in printed
     assert main(["compare", str(root / "wcsac"), str(root / "orac")]) == 0
     assert "B better" in capsys.readouterr().out
     words = ["compare", str(root / "orac"), str(root / "wcsac"), "--format=markdown"]
@@ -71,7 +66,7 @@ def test_the_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     assert "| last evaluation" in capsys.readouterr().out
 
 
-def test_neither_equal_seeds_nor_one_seed_are_ever_clear(tmp_path):
+def test_equal_seeds_and_one_seed_are_never_clear(tmp_path):
     for name, skill in (("a", 1.0), ("b", 0.3)):
         write_run(tmp_path / name, make_config(), skill=skill)
     (table,) = compare(tmp_path / "a", tmp_path / "b")
@@ -87,21 +82,21 @@ def test_neither_equal_seeds_nor_one_seed_are_ever_clear(tmp_path):
     )
 
 
-def test_several_agents_are_paired_by_name_and_others_are_told(tmp_path):
+def test_several_agents_are_paired_by_label_and_others_are_noted(tmp_path):
     for side, algos in (("a", ("orac", "wcsac")), ("b", ("orac", "sac-lag"))):
         for algo in algos:
             write_run(tmp_path / side, make_config(algo))
-    pairs, notes = match(*(read_results([tmp_path / side]) for side in "ab"))
+    pairs, notes = match_groups(*(read_results([tmp_path / side]) for side in "ab"))
     assert [(pair.ours.label, pair.theirs.label) for pair in pairs] == [
         ("orac", "orac")
     ]
     assert notes == [
-        "wcsac in orac/GuardedMaze-v0 is in A alone, and not compared.",
-        "sac-lag in orac/GuardedMaze-v0 is in B alone, and not compared.",
+        "wcsac in orac/GuardedMaze-v0 is only in A and is not compared.",
+        "sac-lag in orac/GuardedMaze-v0 is only in B and is not compared.",
     ]
 
 
-def test_nothing_in_common_is_an_error_that_lists_both_sides(tmp_path):
+def test_sides_with_nothing_in_common_are_an_error_that_lists_both(tmp_path):
     write_run(tmp_path / "a", make_config("orac"))
     write_run(tmp_path / "a", make_config("wcsac"))
     write_run(tmp_path / "b", make_config("sac"))
@@ -111,19 +106,19 @@ def test_nothing_in_common_is_an_error_that_lists_both_sides(tmp_path):
         compare(tmp_path / "a", tmp_path / "b")
 
 
-def test_a_run_cannot_be_compared_with_itself(root):
+def test_run_cannot_be_compared_with_itself(root):
     with pytest.raises(ValueError, match=r"both hold .*seed-000 and 4 more"):
         compare(root / "orac", root)
 
 
 def test_runs_without_evaluations_are_an_error_that_says_what_to_do(root, tmp_path):
     path = write_run(tmp_path, make_config(), until=1000)
-    with pytest.raises(ValueError, match=r"B must have runs with evaluations") as told:
+    with pytest.raises(ValueError, match=r"B must have runs with evaluations") as error:
         compare(root / "orac", tmp_path)
-    assert f"orac evaluate {path} --out DIR" in str(told.value)
+    assert f"orac evaluate {path} --out DIR" in str(error.value)
 
 
-def test_five_seeds_that_all_agree_are_told_apart_by_ranks(tmp_path):
+def test_five_equal_seeds_are_distinguished_by_ranks(tmp_path):
     pairs = []
     for seeds in (4, 5):
         for name, cost in (("a", "2.0"), ("b", "20.0")):

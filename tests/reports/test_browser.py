@@ -1,4 +1,4 @@
-"""The report in a real browser: drawn, alive under the pointer, and silent."""
+"""Tests of the report in a real browser."""
 
 import json
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from helpers.browser import CHROMIUM, open_page, take_picture
 from helpers.synthetic_runs import make_config, write_checkpoint, write_run
-from orac.reports import html as report
+from orac.reports import report
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,16 +17,16 @@ pytestmark = [
         reason="no chromium on this machine: install Debian's chromium package",
     ),
 ]
-NASTY = "</script><b>bold</b>"
+MARKUP = "</script><b>bold</b>"
 STEPS = 500_000
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Ten runs of 500,000 steps, as large as runs of the maze become."""
+    """Write a report on ten runs of 500,000 steps, the size of runs of the maze."""
     root = tmp_path_factory.mktemp("runs")
     started = time.perf_counter()
-    for algo in ("orac", NASTY):
+    for algo in ("orac", MARKUP):
         for seed in range(5):
             config = make_config(
                 "orac" if algo == "orac" else "wcsac",
@@ -56,21 +56,21 @@ def seen(large, tmp_path_factory):
     return open_page(large.page, tmp_path_factory.mktemp("browser"))
 
 
-def test_ten_runs_of_500k_steps_make_a_small_report_soon(large):
+def test_report_on_ten_long_runs_is_small_and_quick(large):
     size = large.page.stat().st_size
     print(f"{size / 1e6:.1f} MB in {large.seconds:.1f} s, {large.cpu:.1f} s of work")
     assert size < 10_000_000
-    # All threads together; on a machine of one's own nothing else takes time.
+    # CPU time of all threads.
     assert large.cpu < 30
-    # A shared machine lets it wait, several times as long.
+    # On a shared machine it may take several times as long.
     assert large.seconds < 120
 
 
-def test_nothing_goes_wrong_in_the_console(seen):
+def test_console_has_no_errors(seen):
     assert seen["errors"] == []
 
 
-def test_no_request_leaves_the_page_and_none_is_tried(seen):
+def test_page_makes_and_tries_no_requests(seen):
     assert seen["requests"] == []
     assert seen["refused"] == []
 
@@ -86,10 +86,10 @@ def test_every_chart_has_drawn_marks(seen):
         "Reward while training",
         "Total cost paid while training",
         "Multiplier of cost",
-        "Risk of cost that the critics see, in their units",
+        "Risk of cost in the critics' units",
     ]
     for chart in seen["charts"]:
-        # Two groups: their means, their bands and, in curves, ten seeds behind them.
+        # Two groups have a mean and a band each; curves also have ten seeds.
         few = chart["title"].startswith(("Cost in", "Share of seeds"))
         least = 4 if few else 12
         assert chart["marks"] >= least, chart["title"]
@@ -97,23 +97,23 @@ def test_every_chart_has_drawn_marks(seen):
     assert seen["charts"][0]["marks"] >= 114
 
 
-def test_a_hover_shows_value_interval_and_seeds(seen):
+def test_hover_shows_value_interval_and_seeds(seen):
     reward, cost = seen["charts"][0]["hover"], seen["charts"][3]["hover"]
     assert "[" in reward and "5 seeds" in reward
     assert "of 500 episodes" in cost
 
 
-def test_the_policies_paths_are_shown(seen):
+def test_paths_of_the_policies_are_shown(seen):
     (width,) = seen["pictures"]
     assert width > 500
 
 
-def test_a_label_with_markup_is_shown_as_it_is(seen):
-    assert f"{NASTY} (5 seeds)" in seen["charts"][0]["legend"]
+def test_label_with_markup_is_shown_as_text(seen):
+    assert f"{MARKUP} (5 seeds)" in seen["charts"][0]["legend"]
 
 
 @pytest.mark.parametrize("width", [320, 390, 800])
-def test_no_screen_is_too_narrow(large, tmp_path, width):
+def test_page_fits_narrow_screens(large, tmp_path, width):
     narrow = open_page(large.page, tmp_path, width)
     content, screen = narrow["width"]
     assert screen == width
@@ -121,11 +121,11 @@ def test_no_screen_is_too_narrow(large, tmp_path, width):
     assert narrow["errors"] == []
 
 
-def test_the_page_can_be_photographed(large, tmp_path):
+def test_screenshot_shows_colours(large, tmp_path):
     from PIL import Image
 
     path = take_picture(large.page, tmp_path, tmp_path / "page.png", 1280, 1200)
     with Image.open(path) as picture:
         assert picture.size == (1280, 1200)
-        # Paper, ink, and the colours of two lines at least.
+        # White, black, and the colours of at least two lines.
         assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 100

@@ -1,0 +1,101 @@
+"""Tests of the chart catalogue: what each chart shows, however it is drawn."""
+
+import numpy as np
+import pytest
+
+from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
+from orac.core.risk import cvar
+from orac.evaluation.result import risk_of_episodes, value_at_risk
+from orac.reports import charts
+from orac.reports.run_reader import read_results
+from orac.reports.seed_statistics import average_curves, evaluation_curve, seed_values
+
+
+def test_report_has_every_chart_in_order(results):
+    assert [chart.title for chart in charts.report_charts(results.groups)] == [
+        "Reward per episode",
+        "Mean cost per episode",
+        "CVaR of cost, worst 5 % of episodes",
+        "Cost in the last evaluation, all seeds together",
+        "Share of seeds with a reward above x (higher curves are better)",
+        "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
+        "Reward while training",
+        "Total cost paid while training",
+        "Multiplier of cost",
+        "Risk of cost in the critics' units",
+    ]
+
+
+def test_charts_without_data_are_left_out_of_the_report(tmp_path):
+    write_run(tmp_path, make_config(), until=1000)
+    titles = [c.title for c in charts.report_charts(read_results([tmp_path]).groups)]
+    assert titles == ["Reward while training", "Total cost paid while training"]
+
+
+def test_learning_curves_have_means_over_seeds_and_the_limit(groups):
+    reward, cost, risk = charts.learning_charts([*groups.values()])
+    expected = average_curves(
+        [evaluation_curve(run, "reward") for run in groups["orac"].runs],
+        groups["orac"],
+        "reward",
+    )
+    (line,) = [line for line in reward.lines if line.label == "orac"]
+    np.testing.assert_array_equal(line.curve.mean, expected.mean)
+    np.testing.assert_array_equal(line.curve.low, expected.low)
+    assert line.num_seeds == len(line.seed_curves) == 5
+    assert reward.limits == () and cost.limits == risk.limits == (5.0,)
+
+
+def test_one_seed_has_neither_band_nor_seed_curves(groups):
+    (line,) = charts.learning_charts([groups[ODD_LABEL]])[0].lines
+    assert np.isnan(line.curve.low).all() and line.seed_curves == ()
+
+
+def test_heading_and_tails_of_learning_charts_can_be_chosen(groups):
+    titles = [
+        chart.title
+        for chart in charts.learning_charts([groups["orac"]], "Maze", [0.5, 0.1])
+    ]
+    assert titles == [
+        "Maze: reward",
+        "Mean cost per episode",
+        "CVaR of cost, worst 50 % of episodes",
+        "CVaR of cost, worst 10 % of episodes",
+    ]
+
+
+def test_multiplier_and_risk_have_the_limit_in_the_critics_units(groups):
+    multiplier, risk = charts.constraint_charts([groups["orac"]])
+    assert multiplier.lines[0].curve.mean[-1] == pytest.approx(1.0)
+    assert multiplier.limits == () and risk.limits == (4.97,)
+
+
+def test_profiles_are_shares_of_seeds_and_leave_out_a_single_seed(groups):
+    reward, risk = charts.profile_charts([*groups.values()])
+    assert [line.label for line in reward.lines] == ["orac", "wcsac"]
+    scores = seed_values(groups["wcsac"])["reward/mean"]
+    curve = reward.lines[1].curve
+    shares = [(scores > x).mean() for x in curve.x]
+    np.testing.assert_allclose(curve.mean, shares)
+    assert reward.is_share and reward.limits == ()
+    assert risk.limit_axis == "x" and risk.limits == (5.0,)
+    assert reward.note == risk.note == f"Left out: {ODD_LABEL} (one seed)."
+
+
+def test_histogram_has_the_var_and_cvar_of_all_seeds_together(groups):
+    chart = charts.cost_histogram([*groups.values()], "cost")
+    row = next(row for row in chart.rows if row.label == "wcsac")
+    costs = charts.pooled_costs(groups["wcsac"], "cost")
+    assert row.counts.sum() == len(costs) == 100
+    assert row.cvar == risk_of_episodes(costs, cvar(0.05))
+    assert row.var == value_at_risk(costs, 0.05)
+    assert row.limits == (5.0,) and row.cvar_label == f"CVaR {row.cvar:.4g} at 0.05"
+    low, high = chart.x_range
+    assert low < chart.edges[0] and high > max(chart.edges[-1], 5.0)
+
+
+def test_bins_are_whole_numbers_if_costs_are():
+    edges = charts.cost_bins([np.array([2.0, 4.0])])
+    np.testing.assert_array_equal(edges, [-0.5, 0.5, 1.5, 2.5, 3.5, 4.5])
+    assert len(charts.cost_bins([np.array([0.3, 700.0])])) == 41
+    assert len(charts.cost_bins([])) == 2
