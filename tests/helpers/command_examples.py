@@ -1,4 +1,4 @@
-"""Words with which `orac train` learns in seconds, in the maze or elsewhere."""
+"""Options with which `orac train` learns within seconds."""
 
 ENV = "orac/GuardedMaze-v0"
 QUICK = [
@@ -17,8 +17,8 @@ QUICK = [
 ]
 
 
-def train_words(total_steps, evaluate_every, num_envs=8):
-    """The quick words of a run of that length."""
+def train_arguments(total_steps, evaluate_every, num_envs=8):
+    """Return the options of a run of that length."""
     return [
         f"--total-steps={total_steps}",
         f"--num-envs={num_envs}",

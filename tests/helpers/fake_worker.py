@@ -1,4 +1,4 @@
-"""Stands in for the launcher's worker: counts to its total, saves when asked to, and no more.
+"""A quick stand-in for the worker process: it counts to its total and saves when stopped.
 
 Seed 7 fails, and seed 8 is killed the first time; both after a few steps.
 """

@@ -1,9 +1,21 @@
-"""Settings with which a run of 2,000 steps learns, in seconds."""
+"""Small settings for real runs of a study, and synthetic runs to render."""
+
+import json
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from helpers.synthetic_runs import write_run
+from orac.experiments.launcher.schedule import Outcome
+from orac.experiments.launcher.worker import train_or_resume
+from orac.experiments.run_study import StudyOptions, run
+from orac.experiments.study import plan
+from orac.runs.machine import claim_processors
 
 STEPS = 2_000
 SETTINGS = {
-    # So low that pivots lie below the costs: in the dual form's dead zone, where 2,000
-    # steps at the paper's limit stay, optimism about cost changes nothing at all.
+    # The limit is so low that pivots lie below the costs. At the paper's limit, 2,000 steps
+    # stay in the dual form's dead zone, where optimism about cost changes nothing.
     "constraints.0.limit": 0.01,
     "agent.hidden_sizes": [16, 16],
     "agent.embedding_size": 8,
@@ -20,6 +32,62 @@ SETTINGS = {
     "evaluation.every": 2000,
     "evaluation.episodes": 1,
 }
-# One checkpoint, at the end: nobody interrupts these.
-ONCE = {**SETTINGS, "training.checkpoint_every": STEPS}
-WORDS = [f"--set={name}={value}" for name, value in ONCE.items()]
+"""Settings with which a run of 2,000 steps learns within seconds."""
+
+
+def write_synthetic_runs(study, out, seeds=2, **options):
+    """Write made-up runs of every case."""
+    for planned in plan(study, range(seeds), out):
+        write_run(out, planned.config, name=planned.name, rows=4, **options)
+
+
+def render(study, out, record=None, **options):
+    """Render the runs that exist and return what was logged."""
+    lines = []
+    options = StudyOptions(out, render_only=True, record=record, **options)
+    assert run(study, options, lines.append) == 0
+    return "\n".join(lines)
+
+
+class WorkerPool:
+    """Backend with two processes that train one run after the other.
+
+    Every run of `Processes` imports JAX and compiles anew. These processes do so once,
+    which is most of the time of a small run.
+    """
+
+    def __init__(self):
+        self._pool = ProcessPoolExecutor(
+            2, get_context("spawn"), initializer=claim_processors, initargs=(1,)
+        )
+        self._futures = {}
+
+    @property
+    def free(self):
+        return len(self._futures) < 2
+
+    @property
+    def running(self):
+        return [*self._futures]
+
+    def start(self, run):
+        self._futures[run] = self._pool.submit(train_in_pool, run.to_line(1, ()))
+
+    def ended(self):
+        done = [run for run, future in self._futures.items() if future.done()]
+        return [Outcome(run, self._futures.pop(run).result()) for run in done]
+
+    def stop(self):
+        """Do nothing: no test stops these runs."""
+
+    def close(self):
+        """Keep the processes for the next study."""
+
+    def shut_down(self):
+        self._pool.shutdown(cancel_futures=True)
+
+
+def train_in_pool(line):
+    """Train the run of a worker's order and return its status."""
+    finished = train_or_resume(json.loads(line), threading.Event())
+    return "finished" if finished else "stopped"

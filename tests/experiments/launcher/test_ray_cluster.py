@@ -1,4 +1,4 @@
-"""On a real Ray cluster: a lost worker's run resumes, and the bits are those of here."""
+"""Tests on a real Ray cluster: the run of a lost worker resumes, with the same bits."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ import pytest
 
 from conftest import CACHE
 from helpers.study_examples import SETTINGS, STEPS
-from orac.experiments.launcher import ray_cluster as schedule_ray
 from orac.experiments.launcher.processes import Processes
+from orac.experiments.launcher.ray_cluster import RayTasks
 from orac.experiments.launcher.schedule import run_all
 from orac.experiments.study import plan
 from orac.experiments.sweep import parse_grid
@@ -27,7 +27,7 @@ def planned(out):
 
 
 def kill_in_mid_run(run, killed):
-    """SIGKILL the run's process and the Ray worker that watches it, once it has learned."""
+    """Kill the run's process and its Ray worker while the run is learning."""
     until = time.monotonic() + 500
     while not STEPS // 2 <= run.step() < 2 * STEPS:
         if time.monotonic() > until:
@@ -43,7 +43,7 @@ def kill_in_mid_run(run, killed):
 
 
 def start(ray, attempts=3):
-    """Ray gives its own parts 15 seconds to come up, too few on a busy machine."""
+    """Start Ray, which fails on a busy machine when its parts take more than 15 seconds."""
     for left in reversed(range(attempts)):
         try:
             ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -57,7 +57,7 @@ def start(ray, attempts=3):
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Two workers on this machine; one thread each, so a cache of their own."""
+    """Start Ray with two workers of one thread each, which have their own XLA cache."""
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE.parent / "xla-1-thread"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -68,7 +68,7 @@ def cluster(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_sweep_that_loses_a_worker_ends_as_one_that_does_not(cluster, tmp_path):
+def test_sweep_that_loses_a_worker_gives_the_same_results(cluster, tmp_path):
     here = planned(tmp_path / "here")
     assert {o.status for o in run_all(here, Processes(2))} == {"finished"}
     there, killed = planned(tmp_path / "there"), []
@@ -76,10 +76,10 @@ def test_a_sweep_that_loses_a_worker_ends_as_one_that_does_not(cluster, tmp_path
         target=kill_in_mid_run, args=(there[0], killed), daemon=True
     )
     killer.start()
-    outcomes = run_all(there, schedule_ray.RayTasks(), say=print)
+    outcomes = run_all(there, RayTasks())
     killer.join()
     assert [o.status for o in outcomes] == ["finished"] * 2, outcomes
-    assert STEPS // 2 <= killed[0] < 2 * STEPS, "it was killed in mid-run"
+    assert STEPS // 2 <= killed[0] < 2 * STEPS, "it was killed while it was running"
     for local, remote in zip(here, there, strict=True):
         for name in FILES:
             ours, theirs = (run.path / name for run in (local, remote))
@@ -87,7 +87,7 @@ def test_a_sweep_that_loses_a_worker_ends_as_one_that_does_not(cluster, tmp_path
     assert not [*(tmp_path / "there").glob("stop-*")]
 
 
-def test_without_ray_its_name_and_the_way_to_get_it_are_told(monkeypatch):
+def test_missing_ray_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "orac-rl\[ray\]"'):
-        schedule_ray.RayTasks()
+        RayTasks()

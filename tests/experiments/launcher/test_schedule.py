@@ -1,4 +1,4 @@
-"""Many runs: several at a time, each once, and all of them whatever happens to one."""
+"""Tests of the loop that trains many runs, with a fake worker in place of the real one."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from orac.experiments.launcher import processes, schedule
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import PlannedRun, check_plan, run_all
 from orac.experiments.launcher.worker import STOPPED
-from orac.experiments.run_study import UNFINISHED, conclude
+from orac.experiments.run_study import UNFINISHED, exit_code
 
 FAKE = (sys.executable, str(Path(__file__).parents[2] / "helpers/fake_worker.py"))
 
@@ -27,10 +27,10 @@ def plan(out, seeds, steps=400):
 
 
 def run(runs, jobs=2, **options):
-    told = []
+    lines = []
     backend = Processes(jobs, program=FAKE)
-    outcomes = run_all(runs, backend, say=told.append, **options)
-    return outcomes, told
+    outcomes = run_all(runs, backend, log=lines.append, **options)
+    return outcomes, lines
 
 
 def journal(out):
@@ -41,49 +41,49 @@ def statuses(outcomes):
     return [outcome.status for outcome in outcomes]
 
 
-def test_all_runs_are_made_and_never_more_than_allowed_at_a_time(tmp_path):
-    outcomes, told = run(plan(tmp_path, range(5)))
+def test_all_runs_finish_and_never_more_than_two_run_at_a_time(tmp_path):
+    outcomes, lines = run(plan(tmp_path, range(5)))
     assert statuses(outcomes) == ["finished"] * 5
     at_a_time, most = 0, 0
     for sign, *_ in journal(tmp_path):
         at_a_time += 1 if sign == "+" else -1
         most = max(most, at_a_time)
     assert most <= 2
-    assert "started   fake, seed 3" in told
-    assert any(line.startswith("finished  fake, seed 4, 0:00:") for line in told)
+    assert "started   fake, seed 3" in lines
+    assert any(line.startswith("finished  fake, seed 4, 0:00:") for line in lines)
 
 
 def test_finished_runs_are_skipped(tmp_path):
     run(plan(tmp_path, range(2)))
-    outcomes, told = run(plan(tmp_path, range(3)))
+    outcomes, lines = run(plan(tmp_path, range(3)))
     assert statuses(outcomes) == ["finished"] * 3
-    assert told[0] == "2 of 3 runs are finished already."
+    assert lines[0] == "2 of 3 runs are finished already."
     assert sorted(seed for sign, seed, _ in journal(tmp_path) if sign == "+") == [
         *"012"
     ]
 
 
-def test_a_failing_run_is_told_and_does_not_stop_the_others(tmp_path):
+def test_failing_run_is_reported_and_does_not_stop_the_others(tmp_path):
     outcomes, _ = run(plan(tmp_path, (6, 7, 9)))
     assert statuses(outcomes) == ["finished", "failed", "finished"]
-    told = []
-    assert conclude(outcomes, told.append) == 1
-    (line,) = told
+    lines = []
+    assert exit_code(outcomes, lines.append) == 1
+    (line,) = lines
     assert line.startswith("failed: fake, seed 7: the seventh seed always fails (")
     assert line.endswith("seed-007/log.txt)")
 
 
-def test_a_killed_worker_is_told_and_its_run_goes_on_with_the_same_call(tmp_path):
+def test_run_of_a_killed_worker_continues_with_the_same_call(tmp_path):
     outcomes, _ = run(plan(tmp_path, (8,)))
     assert statuses(outcomes) == ["failed"]
     assert "killed by signal 9" in outcomes[0].error
-    outcomes, told = run(plan(tmp_path, (8,)))
+    outcomes, lines = run(plan(tmp_path, (8,)))
     assert statuses(outcomes) == ["finished"]
     assert [*journal(tmp_path)[1]] == ["+", "8", "200"]
-    assert told[0].startswith("started   fake, seed 8 at step ")
+    assert lines[0].startswith("started   fake, seed 8 at step ")
 
 
-def test_an_interrupt_lets_workers_save_and_the_same_call_goes_on(tmp_path):
+def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     runs = plan(tmp_path, range(3), steps=20_000)
 
     def interrupt():
@@ -97,82 +97,88 @@ def test_an_interrupt_lets_workers_save_and_the_same_call_goes_on(tmp_path):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    outcomes, told = run(runs)
+    outcomes, lines = run(runs)
     thread.join()
     assert statuses(outcomes) == ["stopped"] * 3
-    assert "Stopping (asked to): every worker saves first." in told
-    assert conclude(outcomes, told.append) == UNFINISHED
-    assert told[-1].startswith("3 of 3 runs are not finished, all saved")
+    assert "Stopping (interrupted): every worker saves first." in lines
+    assert exit_code(outcomes, lines.append) == UNFINISHED
+    assert lines[-1].startswith("3 of 3 runs are not finished. All are saved")
     reached = {seed: step for sign, seed, step in journal(tmp_path) if sign == "-"}
     assert set(reached) == {"0", "1"} and all(int(s) > 0 for s in reached.values())
-    # Close to the end, so that going on takes a moment only.
+    # Close to the end, so that the rest takes only a moment.
     (runs[0].path / "saved").write_text("19900")
     outcomes, _ = run(runs[:1])
     assert statuses(outcomes) == ["finished"]
     assert journal(tmp_path)[-2] == ["+", "0", "19900"]
 
 
-def test_the_budget_stops_a_study_that_would_take_longer(tmp_path):
-    outcomes, told = run(plan(tmp_path, range(3), 20_000), budget_seconds=0.5)
+def test_time_budget_stops_runs_that_would_take_longer(tmp_path):
+    outcomes, lines = run(plan(tmp_path, range(3), 20_000), budget_seconds=0.5)
     assert statuses(outcomes) == ["stopped"] * 3
-    assert "Stopping (budget used): every worker saves first." in told
+    assert "Stopping (budget used): every worker saves first." in lines
 
 
-def test_how_far_everything_is_is_told_now_and_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(schedule, "SUMMARY_SECONDS", 0.3)
-    _, told = run(plan(tmp_path, range(2), 2_000))
-    (line, *_) = [line for line in told if "steps/s" in line]
+def test_progress_is_logged_regularly(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule, "PROGRESS_SECONDS", 0.3)
+    _, lines = run(plan(tmp_path, range(2), 2_000))
+    (line, *_) = [line for line in lines if "steps/s" in line]
     assert line.startswith("0 finished, 0 failed, running: fake, seed 0 at ")
 
 
-def test_a_place_with_a_run_of_other_settings_is_refused(tmp_path):
+def test_directory_of_a_run_with_other_settings_raises(tmp_path):
     run(plan(tmp_path, (0,)))
-    with pytest.raises(ValueError, match=r"total_steps 400, and 500 is asked for\. R"):
+    with pytest.raises(
+        ValueError, match=r"has training.total_steps 500 and .* has 400\. Repeat"
+    ):
         check_plan(plan(tmp_path, (0,), steps=500))
 
 
-def test_other_settings_of_another_seed_are_refused_before_anything_runs(tmp_path):
+def test_other_settings_than_those_of_another_seed_raise(tmp_path):
     run(plan(tmp_path, (0,)))
-    with pytest.raises(ValueError, match=r"seed-000 holds a run with .* 500 is asked"):
+    with pytest.raises(
+        ValueError, match=r"fake, seed 1, which is .* 500 and .*seed-000 has 400"
+    ):
         check_plan(plan(tmp_path, (1,), steps=500))
     check_plan(plan(tmp_path, (1,)))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_a_worker_that_is_stopped_as_it_starts_stops(tmp_path, seconds):
+def test_worker_that_is_stopped_while_it_starts_stops(tmp_path, seconds):
     (one,) = plan(tmp_path, (0,), steps=1_000_000)
-    child = processes.Child(one.path, one.task(1, ()), processes.WORKER)
+    worker = processes.WorkerProcess(one.path, one.to_line(1, ()), processes.WORKER)
     time.sleep(seconds)
-    child.stop()
-    assert child.process.wait(timeout=120) == STOPPED
-    assert child.result() == ("stopped", "")
+    worker.stop()
+    assert worker.process.wait(timeout=120) == STOPPED
+    assert worker.result() == ("stopped", "")
 
 
-def test_a_worker_that_is_killed_has_failed(tmp_path):
+def test_killed_worker_has_failed(tmp_path):
     (one,) = plan(tmp_path, (0,))
     suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    child = processes.Child(one.path, one.task(1, ()), (sys.executable, "-c", suicide))
-    child.process.wait(timeout=30)
-    status, error = child.result()
+    worker = processes.WorkerProcess(
+        one.path, one.to_line(1, ()), (sys.executable, "-c", suicide)
+    )
+    worker.process.wait(timeout=30)
+    status, error = worker.result()
     assert status == "failed" and "signal 9" in error
 
 
-def test_two_runs_in_one_place_are_refused(tmp_path):
+def test_two_runs_in_one_directory_raise(tmp_path):
     (one,) = plan(tmp_path, (0,))
     other = PlannedRun("other", one.config, "default", tmp_path)
-    with pytest.raises(ValueError, match=r"fake, seed 0 and other, seed 0 both go to"):
+    with pytest.raises(ValueError, match=r"fake, seed 0 and other, seed 0 both use"):
         check_plan([one, other])
 
 
-def test_a_resumed_run_keeps_the_threads_it_began_with(tmp_path):
+def test_resumed_run_keeps_its_number_of_threads(tmp_path):
     (one,) = plan(tmp_path, (0,))
-    assert one.task(2, ()).threads == 2
+    assert one.threads(2) == 2
     one.path.mkdir(parents=True)
     (one.path / "meta.json").write_text('{"threads": 1}')
-    assert one.task(2, ()).threads == 1
+    assert one.threads(2) == 1
 
 
-def test_without_a_number_of_jobs_processors_are_shared_out(monkeypatch):
+def test_default_number_of_jobs_divides_the_processors(monkeypatch):
     monkeypatch.setattr(processes, "count_threads", lambda: 8)
     assert Processes()._jobs == 8
     assert Processes(threads=3)._jobs == 2

@@ -1,12 +1,15 @@
-"""A worker has processors of its own, and stops when nobody is left to work for."""
+"""Tests of a worker process: its processors, its order, and how it stops."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from orac.experiments.launcher.worker import Task
+from helpers.synthetic_runs import make_config
+from orac.config import serialization
+from orac.experiments.launcher.schedule import PlannedRun
 
 CLAIM = """
 import sys
@@ -22,13 +25,13 @@ limit_threads({threads})
 print(*sorted(os.sched_getaffinity(0)), flush=True)
 sys.stdin.read()
 """
-ALONE = """
+WATCH = """
 import threading
-from orac.worker import listen
-alone = threading.Event()
-threading.Thread(target=listen, args=(alone,), daemon=True).start()
-print("waiting", alone.wait(0.5), flush=True)
-print("stopped", alone.wait(60))
+from orac.experiments.launcher.worker import watch_parent
+parent_gone = threading.Event()
+threading.Thread(target=watch_parent, args=(parent_gone,), daemon=True).start()
+print("waiting", parent_gone.wait(0.5), flush=True)
+print("stopped", parent_gone.wait(60))
 """
 
 needs_two = pytest.mark.skipif(
@@ -38,9 +41,9 @@ needs_two = pytest.mark.skipif(
 
 def start(code, **settings):
     pipe = subprocess.PIPE
-    words = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code]
     env = {**os.environ, **settings}
-    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
 
 
 def claims(folder, threads):
@@ -49,7 +52,7 @@ def claims(folder, threads):
 
 
 @needs_two
-def test_two_workers_take_different_processors_and_give_them_back(tmp_path):
+def test_two_workers_claim_different_processors_and_release_them(tmp_path):
     first, one = claims(tmp_path, 1)
     second, other = claims(tmp_path, 1)
     assert len(one) == len(other) == 1 and one != other
@@ -60,7 +63,7 @@ def test_two_workers_take_different_processors_and_give_them_back(tmp_path):
         process.communicate()
 
 
-def test_a_worker_that_wants_more_than_is_free_shares(tmp_path):
+def test_worker_shares_a_processor_when_none_is_free(tmp_path):
     everything = len(os.sched_getaffinity(0))
     first, mine = claims(tmp_path, everything)
     second, shared = claims(tmp_path, 1)
@@ -70,7 +73,7 @@ def test_a_worker_that_wants_more_than_is_free_shares(tmp_path):
 
 
 @needs_two
-def test_two_runs_that_are_resumed_side_by_side_do_not_share_a_processor(tmp_path):
+def test_two_resumed_runs_do_not_share_a_processor(tmp_path):
     pair = [start(LIMIT.format(threads=1), TMPDIR=str(tmp_path)) for _ in range(2)]
     first, second = [process.stdout.readline().split() for process in pair]
     assert len(first) == len(second) == 1 and first != second
@@ -78,7 +81,7 @@ def test_two_runs_that_are_resumed_side_by_side_do_not_share_a_processor(tmp_pat
         process.communicate()
 
 
-def test_whoever_may_use_all_processors_claims_none(tmp_path):
+def test_run_with_all_processors_claims_none(tmp_path):
     everything = sorted(map(str, os.sched_getaffinity(0)))
     process = start(LIMIT.format(threads=len(everything)), TMPDIR=str(tmp_path))
     assert process.stdout.readline().split() == everything
@@ -86,14 +89,22 @@ def test_whoever_may_use_all_processors_claims_none(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_worker_stops_when_whoever_started_it_is_gone():
-    process = start(ALONE)
+def test_worker_notices_that_its_parent_is_gone():
+    process = start(WATCH)
     assert process.stdout.readline() == "waiting False\n"
-    told, _ = process.communicate(timeout=30)
-    assert told == "stopped True\n"
+    output, _ = process.communicate(timeout=30)
+    assert output == "stopped True\n"
 
 
-def test_a_task_survives_its_journey():
-    task = Task("out", "name", {"seed": 3, "agent": {"kappa": 0.5}}, 2, ("mlflow",))
-    assert Task.from_line(task.to_line()) == task
-    assert task.to_line().count("\n") == 1
+def test_order_of_a_run_is_one_line_of_json(tmp_path):
+    config = make_config("orac", 3, changes=["agent.kappa=0.5"])
+    line = PlannedRun("label", config, "name", tmp_path).to_line(2, ("mlflow",))
+    order = json.loads(line)
+    assert line.count("\n") == 1
+    assert serialization.from_dict(order.pop("config")) == config
+    assert order == {
+        "out": str(tmp_path),
+        "name": "name",
+        "threads": 2,
+        "trackers": ["mlflow"],
+    }
