@@ -1,11 +1,11 @@
-"""How many Safety-Gymnasium steps a second the package makes, and ours, resets included.
+"""Measure Safety-Gymnasium's speed in steps per second, resets included.
 
     python benchmarks/safety_gym.py
 
-Plays whole episodes of the paper's variants (400 steps) with the untouched package and
-with the fast path in turn, so that a busy machine slows both; then several environments
-side by side: one after another, in two threads, and in our vector environment. CPU
-seconds are those of this process; on idle cores wall speed is what a user waits for.
+Whole episodes of the paper's variants (400 steps) are played with the untouched package
+and with the fast path in turn, so that other load slows both. Then several environments
+are stepped one after another, directly and by our vector environment. CPU seconds are
+those of this process.
 """
 
 import argparse
@@ -13,23 +13,21 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from orac.envs.safety.adapter import SafetyEnv
+from orac.envs.safety.env import SafetyEnv, SafetyVectorEnv
 from orac.envs.safety.package_backend import build
-from orac.envs.safety.tasks import PAPER_STEPS, TIMESTEPS, parse
-from orac.envs.safety.vector import SafetyVectorEnv
+from orac.envs.safety.tasks import PAPER_STEPS, TIMESTEPS, parse_id
 
 Speed = tuple[float, float]
-"""Steps a second, and steps a second of CPU time."""
+"""Steps per second, and steps per second of CPU time."""
 
 
 def settings(name: str) -> dict[str, Any]:
-    """The paper's variant of a task."""
-    timestep = TIMESTEPS[str(parse(name).agent)]
+    """Return the settings of the paper's variant of a task."""
+    timestep = TIMESTEPS[str(parse_id(name).agent)]
     return {"task": name, "timestep": timestep, "episode_length": PAPER_STEPS}
 
 
@@ -41,8 +39,8 @@ def timed(run: Callable[[], None], steps: int) -> Speed:
 
 
 def package_episodes(name: str) -> Iterator[Speed]:
-    """Episodes of the package as it is, but for the timestep."""
-    env, actions = build(parse(name)), episode_actions()
+    """Play episodes with the package's own code at the paper's timestep."""
+    env, actions = build(parse_id(name)), episode_actions()
     env.task.num_steps = PAPER_STEPS
 
     def play() -> None:
@@ -57,6 +55,7 @@ def package_episodes(name: str) -> Iterator[Speed]:
 
 
 def fast_episodes(name: str) -> Iterator[Speed]:
+    """Play episodes with the fast path."""
     env, actions = SafetyEnv(**settings(name), fast=True), episode_actions()
 
     def play() -> None:
@@ -75,20 +74,20 @@ def episode_actions() -> np.ndarray:
 
 
 def compare_episodes(name: str, episodes: int) -> None:
-    makers = {
+    players = {
         "the package": package_episodes(name),
         "the fast path": fast_episodes(name),
     }
-    speeds: dict[str, list[Speed]] = {maker: [] for maker in makers}
+    speeds: dict[str, list[Speed]] = {player: [] for player in players}
     for _ in range(episodes):
-        for maker, played in makers.items():
-            speeds[maker].append(next(played))
-    middle = [show(f"{name}, {maker}", found) for maker, found in speeds.items()]
-    print(f"{'':<42} {middle[1] / middle[0]:>9.1f}x")
+        for player, played in players.items():
+            speeds[player].append(next(played))
+    medians = [show(f"{name}, {player}", found) for player, found in speeds.items()]
+    print(f"{'':<46} {medians[1] / medians[0]:>9.1f}x")
 
 
-def compare_side_by_side(name: str, num_envs: int, repeats: int) -> None:
-    """Without resets, which are the same work in each way of stepping."""
+def compare_vector(name: str, num_envs: int, repeats: int) -> None:
+    """Step without resets, which are the same work in both cases."""
     chosen = {**settings(name), "episode_length": 10**9}
     envs = [SafetyEnv(**chosen) for _ in range(num_envs)]
     for seed, env in enumerate(envs):
@@ -97,41 +96,29 @@ def compare_side_by_side(name: str, num_envs: int, repeats: int) -> None:
     vector.reset(seed=list(range(num_envs)))
     actions = np.random.default_rng(0).uniform(-1, 1, (50, num_envs, 2))
 
-    def step_some(first: int, last: int, action: np.ndarray) -> None:
-        for index in range(first, last):
-            envs[index].step(action[index])
+    def step_single_envs() -> None:
+        for batch in actions:
+            for env, action in zip(envs, batch, strict=True):
+                env.step(action)
 
-    def one_by_one() -> None:
-        for action in actions:
-            step_some(0, num_envs, action)
+    def step_vector_env() -> None:
+        for batch in actions:
+            vector.step(batch)
 
-    with ThreadPoolExecutor(1) as pool:
-
-        def threads() -> None:
-            for action in actions:
-                other = pool.submit(step_some, 0, num_envs // 2, action)
-                step_some(num_envs // 2, num_envs, action)
-                other.result()
-
-        def processes() -> None:
-            for action in actions:
-                vector.step(action)
-
-        ways = {"one by one": one_by_one, "threads": threads, "processes": processes}
-        speeds: dict[str, list[Speed]] = {way: [] for way in ways}
-        for _ in range(repeats):
-            for way, run in ways.items():
-                speeds[way].append(timed(run, actions.shape[0] * num_envs))
-    vector.close()
+    ways = {"single": step_single_envs, "vector": step_vector_env}
+    speeds: dict[str, list[Speed]] = {way: [] for way in ways}
+    for _ in range(repeats):
+        for way, run in ways.items():
+            speeds[way].append(timed(run, actions.shape[0] * num_envs))
     for way, found in speeds.items():
-        show(f"{name}, {num_envs} {way}", found)
+        show(f"{name}, {num_envs} environments, {way}", found)
 
 
 def show(name: str, speeds: list[Speed]) -> float:
     wall, cpu = ([speed[kind] for speed in speeds] for kind in (0, 1))
     median = statistics.median(wall)
     print(
-        f"{name:<42} {median:>9,.0f} {max(wall):>9,.0f} {statistics.median(cpu):>9,.0f}",
+        f"{name:<46} {median:>9,.0f} {max(wall):>9,.0f} {statistics.median(cpu):>9,.0f}",
         flush=True,
     )
     return median
@@ -143,13 +130,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=7)
     parser.add_argument("--num-envs", type=int, nargs="*", default=[4, 8])
     chosen = parser.parse_args()
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
-    print(f"{'steps a second':<42} {'median':>9} {'best':>9} {'per CPU s':>9}")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the benchmark")
+    print(f"{'steps per second':<46} {'median':>9} {'best':>9} {'per CPU s':>9}")
     for task in chosen.tasks:
         compare_episodes(f"Safety{task}-v0", chosen.episodes)
     for task in chosen.tasks:
         for num_envs in chosen.num_envs:
-            compare_side_by_side(f"Safety{task}-v0", num_envs, 15)
+            compare_vector(f"Safety{task}-v0", num_envs, 15)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The untouched package beside ours: how it is made, driven and compared.
+"""Make, drive and compare the untouched package and the fast path.
 
-Only two things are done to it. Its agent's XML is read from a copy in which the timestep is
-the paper's, and jointed agents are the repaired ones, because the package cannot build
-them with numpy 2.4 at all; resets, steps, rewards, costs and observations are its own.
+Only two things of the package are changed. The agent's XML is read from a copy with the
+paper's timestep, and jointed agents are the repaired ones, because the package cannot
+build them with NumPy 2.4. Resets, steps, rewards, costs and observations are its own.
 """
 
 import re
@@ -11,20 +11,29 @@ from pathlib import Path
 
 import numpy as np
 
-from orac.envs.safety import import_compat as package
-from orac.envs.safety import package_backend as stock
-from orac.envs.safety.fast import FastWorld
-from orac.envs.safety.tasks import TIMESTEPS, parse
+from orac.envs.safety import import_compat
+from orac.envs.safety.fast_path import FastSimulation, unsupported_reason
+from orac.envs.safety.package_backend import build
+from orac.envs.safety.tasks import TIMESTEPS, parse_id
+
+__all__ = [
+    "FastSimulation",
+    "compare",
+    "driver",
+    "paper_timestep",
+    "unsupported_reason",
+    "untouched",
+]
 
 STEPS = 400
 
 
 def untouched(name, folder=None, timestep=None):
-    """The package's environment, if need be with another timestep in its XML."""
-    env = stock.build(parse(name))
+    """Return the package's environment, with `timestep` written into its XML if given."""
+    env = build(parse_id(name))
     if timestep is not None:
         agent = env.task.agent
-        source = Path(package.module("world").BASE_DIR) / agent.base
+        source = Path(import_compat.module("world").BASE_DIR) / agent.base
         text, found = re.subn(
             r'(timestep=")[\d.]+', rf"\g<1>{timestep}", source.read_text()
         )
@@ -38,11 +47,11 @@ def untouched(name, folder=None, timestep=None):
 
 
 def paper_timestep(name):
-    return TIMESTEPS[parse(name).agent]
+    return TIMESTEPS[parse_id(name).agent]
 
 
 def driver(name, noise=0.3):
-    """Steers towards the goal, carelessly, so that goals, hazards and gremlins are met."""
+    """Return a policy that steers roughly to the goal and so meets hazards and gremlins."""
     own = 12 if "Point" in name else 24
     start = own + (16 if "Button" in name else 0)
     random = np.random.default_rng(0)
@@ -51,7 +60,7 @@ def driver(name, noise=0.3):
         goal = observation[start : start + 16]
         angle = (int(np.argmax(goal)) + 0.5) * 2 * np.pi / 16
         if "Car" in name:
-            # The car's front looks along its negative y axis.
+            # The car drives along its negative y axis.
             angle += np.pi / 2
         angle = (angle + np.pi) % (2 * np.pi) - np.pi
         if "Car" in name:
@@ -65,7 +74,7 @@ def driver(name, noise=0.3):
 
 @dataclass
 class Comparison:
-    """The largest differences, and how much happened that could have differed."""
+    """Largest differences, and counts of events that could have differed."""
 
     observation: float = 0.0
     reward: float = 0.0
@@ -100,14 +109,29 @@ class Comparison:
                 self.costs[name] = self.costs.get(name, 0.0) + value
 
 
-def compare(name, theirs, ours: FastWorld, seeds, noise=0.3, steps=STEPS):
-    """Step both side by side in one process, on the same seeds and actions."""
+def differing_arrays(theirs, ours):
+    """Return the names of arrays that differ between two models, except textures."""
+    names = [name for name in dir(ours) if not name.startswith(("_", "tex_"))]
+    arrays = [name for name in names if isinstance(getattr(ours, name), np.ndarray)]
+    assert len(arrays) > 200
+    return [
+        name
+        for name in arrays
+        if name != "paths"
+        and not np.array_equal(getattr(theirs, name), getattr(ours, name))
+    ]
+
+
+def compare(name, theirs, ours: FastSimulation, seeds, noise=0.3, steps=STEPS):
+    """Step both with the same seeds and actions, and return their differences."""
     found, act = Comparison(), driver(name, noise)
     for seed in seeds:
         observation, _ = theirs.reset(seed=seed)
         ours.seed(seed)
         first = ours.reset()
         found.observation = max(found.observation, np.abs(observation - first).max())
+        arrays = differing_arrays(theirs.task.model, ours.model)
+        found.unequal += [(seed, "model", name) for name in arrays]
         for step in range(steps):
             action = act(observation)
             result = theirs.step(action)

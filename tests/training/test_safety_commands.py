@@ -1,4 +1,4 @@
-"""The commands of a PointGoal1 run: train, a kill, resume, a report and a film."""
+"""Tests of the commands on PointGoal1: train, kill, resume, report and video."""
 
 import signal
 import subprocess
@@ -41,17 +41,16 @@ SMALL = [
 ]
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "orac", *words]
+def orac(*arguments: object) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
 
 
-def orac(*words: object) -> None:
-    assert main([str(word) for word in words]) == 0
-
-
-def kill_after_first_checkpoint(words: list[str], run: Path) -> None:
+def kill_after_first_checkpoint(arguments: list[str], run: Path) -> None:
     process = subprocess.Popen(
-        command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "orac", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 200
     while process.poll() is None and time.monotonic() < deadline:
@@ -60,24 +59,26 @@ def kill_after_first_checkpoint(words: list[str], run: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, f"it ended before its kill: {errors}"
+    assert process.returncode == -signal.SIGKILL, (
+        f"it ended before it was killed: {errors}"
+    )
 
 
-def steps_of(run: Path) -> np.ndarray:
+def logged_steps(run: Path) -> np.ndarray:
     return np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)["env_steps"]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("algo", ["orac-lin", "wcsac-lin", "sac-lag"])
-def test_an_agent_trains_is_killed_goes_on_and_is_shown(algo, tmp_path):
+def test_a_killed_run_resumes_and_can_be_reported_and_filmed(algo, tmp_path):
     out, run = tmp_path / "runs", run_path(tmp_path / "runs", ENV, algo, 0, "default")
-    words = ["train", f"--algo={algo}", f"--env-id={ENV}", f"--out={out}", *SMALL]
-    kill_after_first_checkpoint(words, run)
+    arguments = ["train", f"--algo={algo}", f"--env-id={ENV}", f"--out={out}", *SMALL]
+    kill_after_first_checkpoint(arguments, run)
     assert any(run.glob("checkpoints/step-*.json"))
-    assert steps_of(run)[-1] < STEPS, "nothing was left to resume"
+    assert logged_steps(run)[-1] < STEPS, "nothing was left to resume"
 
     orac("resume", run, "--quiet")
-    np.testing.assert_array_equal(steps_of(run), np.arange(100, STEPS + 1, 100))
+    np.testing.assert_array_equal(logged_steps(run), np.arange(100, STEPS + 1, 100))
     episodes = (run / "episodes.csv").read_text().splitlines()
     assert len(episodes) == 1 + STEPS // 400
     evaluations = np.genfromtxt(run / "evaluations.csv", delimiter=",", names=True)
@@ -85,11 +86,11 @@ def test_an_agent_trains_is_killed_goes_on_and_is_shown(algo, tmp_path):
 
     page = tmp_path / "report.html"
     orac("report", out, "--out", page)
-    told = page.read_text()
-    assert len(told) > 50_000 and algo in told and "SafetyPointGoal1" in told
+    text = page.read_text()
+    assert len(text) > 50_000 and algo in text and "SafetyPointGoal1" in text
 
-    film = tmp_path / "film.mp4"
-    orac("evaluate", run, "--episodes", 1, "--video", film)
-    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(film))
-    assert frames == 401, "one before the first step, and one after each"
-    assert film.stat().st_size > 20_000, "frames that are all alike take less"
+    video = tmp_path / "video.mp4"
+    orac("evaluate", run, "--episodes", 1, "--video", video)
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(video))
+    assert frames == 401, "one frame before the first step, and one after each"
+    assert video.stat().st_size > 20_000, "a video of equal frames is smaller"

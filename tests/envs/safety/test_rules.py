@@ -1,4 +1,4 @@
-"""When a goal is met and what costs, on numbers chosen by hand."""
+"""Tests of goals, rewards and costs on hand-chosen numbers."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ GOAL = Rules(
     distance_reward=1.0,
     goal_reward=1.0,
     reward_limit=10.0,
-    delay=0,
+    button_delay=0,
 )
 BUTTON = Rules(
     goal_size=0.2,
@@ -29,7 +29,7 @@ BUTTON = Rules(
     distance_reward=1.0,
     goal_reward=1.0,
     reward_limit=10.0,
-    delay=10,
+    button_delay=10,
 )
 FAR, STILL = np.array([1.0, 2.0]), np.zeros((2, 3))
 
@@ -41,13 +41,13 @@ def test_a_goal_is_met_by_distance_and_a_button_by_touch():
     assert not BUTTON.is_met(0.0, {"button1"}, 2)
 
 
-def test_the_reward_is_progress_and_a_bonus_within_limits():
+def test_the_reward_is_progress_plus_a_bonus_and_is_clipped():
     assert GOAL.reward(1.5, 1.25, met=False) == 0.25
     assert GOAL.reward(1.5, 1.25, met=True) == 1.25
     assert GOAL.reward(50.0, 0.0, met=True) == 10.0
 
 
-def test_hazards_cost_inside_and_not_on_their_edge():
+def test_hazards_cost_inside_but_not_on_their_edge():
     inside = GOAL.costs(np.array([3.0, 0.19]), STILL, set(), 0, 0)
     edge = GOAL.costs(np.array([3.0, 0.2]), STILL, set(), 0, 0)
     assert inside["cost_hazards"] == 1.0
@@ -73,7 +73,7 @@ def test_vases_cost_when_touched_and_when_they_move():
         ({"gremlin", "vase"}, 0, 0.0),
     ],
 )
-def test_wrong_buttons_cost_unless_the_buttons_rest(touched, timer, expected):
+def test_wrong_buttons_cost_unless_the_buttons_are_inactive(touched, timer, expected):
     costs = BUTTON.costs(FAR, STILL, touched, 1, timer)
     assert costs["cost_buttons"] == expected
 

@@ -1,16 +1,15 @@
-"""Import the unmodified Safety-Gymnasium 1.0.0 beside current Python, numpy and gymnasium.
+"""Import the unmodified Safety-Gymnasium 1.0.0 on current Python, NumPy and Gymnasium.
 
-Three things stand in the way. The package's own `__init__` wants modules that gymnasium 1
+Three obstacles are worked around. The package's `__init__` needs modules that Gymnasium 1
 removed, so it is not run. Its dataclasses have arrays as defaults, which Python 3.11
-refuses, so they become factories while it is imported. Its jointed agents turn arrays of
-one element into numbers, which numpy 2.4 refuses, so each gets a repaired subclass under
-a name of its own. Nothing of the package is replaced; this room knows nothing of tasks.
+refuses, so these defaults become factories during the import. Its jointed agents convert
+arrays of one element to numbers, which NumPy 2.4 refuses, so each gets a repaired subclass
+under a different name. The package's own classes stay unchanged.
 """
 
 import dataclasses
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import sys
@@ -25,7 +24,7 @@ import numpy as np
 NAME = "safety_gymnasium"
 VERSION = "1.0.0"
 NEEDED = (NAME, "mujoco", "xmltodict", "imageio", "glfw", "packaging", "yaml")
-"""What must be importable; the first with `--no-deps`, the others through our extra."""
+"""Modules that must be installed: the first with `--no-deps`, the others by our extra."""
 
 INSTALL = f"""\
 In a checkout of ORAC run
@@ -43,7 +42,7 @@ AGENTS = ("Point", "Car", "Racecar", "Doggo", "Ant")
 
 
 def missing() -> tuple[str, ...]:
-    """The modules that have to be installed before an environment can be made."""
+    """Return the names of the required modules that are not installed."""
     return tuple(
         name
         for name in NEEDED
@@ -51,55 +50,47 @@ def missing() -> tuple[str, ...]:
     )
 
 
-def version() -> str:
-    """The installed version; the fast path knows `VERSION` and no other."""
-    return importlib.metadata.version("safety-gymnasium")
-
-
 @functools.cache
 def load() -> types.ModuleType:
-    """The package's `builder` module; everything it imports comes with it."""
+    """Import the package and return its `builder` module."""
     absent = missing()
     if absent:
         raise ImportError(
-            f"Safety-Gymnasium needs {' and '.join(absent)}, not installed. {INSTALL}"
+            f"Safety-Gymnasium needs {' and '.join(absent)}, which is not installed. "
+            f"{INSTALL}"
         )
-    _enter_without_init()
+    if NAME not in sys.modules:
+        # An empty module with the package's path makes its modules importable without
+        # running its `__init__`.
+        spec = importlib.util.find_spec(NAME)
+        assert spec is not None and spec.submodule_search_locations is not None
+        package = types.ModuleType(
+            NAME, "Imported without its __init__ by orac.envs.safety."
+        )
+        package.__path__ = list(spec.submodule_search_locations)
+        package.__file__, package.__spec__ = spec.origin, spec
+        sys.modules[NAME] = package
     builder, agents = module("builder"), module("agents")
     for name in AGENTS:
         setattr(agents, repaired_name(name), _repaired(getattr(agents, name)))
     return builder
 
 
-def velocity_class(robot: str, release: str) -> type:
-    """One of the package's velocity environments, `velocity_class("Ant", "v1")`."""
+def velocity_class(robot: str, version: str) -> type:
+    """Return a velocity environment's class, for example `velocity_class("Ant", "v1")`."""
     load()
     file = {"HalfCheetah": "half_cheetah"}.get(robot, robot.lower())
-    robots = module(f"tasks.safe_velocity.safety_{file}_velocity_{release}")
-    return getattr(robots, f"Safety{robot}VelocityEnv")
+    robot_module = module(f"tasks.safe_velocity.safety_{file}_velocity_{version}")
+    return getattr(robot_module, f"Safety{robot}VelocityEnv")
 
 
 def repaired_name(agent: str) -> str:
-    """Where the package finds the repaired agent: its `agent_name` in a configuration."""
+    """Return the `agent_name` by which the package finds the repaired agent."""
     return f"{agent}OfOrac"
 
 
-def _enter_without_init() -> None:
-    """Make the package's modules importable without running its `__init__`."""
-    if NAME in sys.modules:
-        return
-    spec = importlib.util.find_spec(NAME)
-    assert spec is not None and spec.submodule_search_locations is not None
-    package = types.ModuleType(
-        NAME, "Entered without its __init__ by orac.envs.safety."
-    )
-    package.__path__ = list(spec.submodule_search_locations)
-    package.__file__, package.__spec__ = spec.origin, spec
-    sys.modules[NAME] = package
-
-
 def module(name: str) -> types.ModuleType:
-    """One of the package's modules, by its name within the package."""
+    """Return one of the package's modules by its name within the package."""
     with warnings.catch_warnings(), _arrays_as_dataclass_defaults():
         warnings.simplefilter("ignore")
         return importlib.import_module(f"{NAME}.{name}")
@@ -107,7 +98,7 @@ def module(name: str) -> types.ModuleType:
 
 @contextmanager
 def _arrays_as_dataclass_defaults() -> Iterator[None]:
-    """Let the package's dataclasses, and no others, have arrays as defaults."""
+    """Allow arrays as defaults in the package's dataclasses, but in no others."""
     original = dataclasses.dataclass
 
     def tolerant(cls: Any = None, /, **options: Any) -> Any:
@@ -129,7 +120,7 @@ def _arrays_as_dataclass_defaults() -> Iterator[None]:
 
 
 class _ScalarJoints:
-    """A model whose `jnt` takes an array of one element, as older numpy let it."""
+    """A model whose `jnt` accepts an array of one element, as with older NumPy."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -142,7 +133,10 @@ class _ScalarJoints:
 
 
 def _repaired(agent: Any) -> type:
-    """A subclass of the same name (the package finds the XML by it) for numpy 2.4."""
+    """Return a subclass that works with NumPy 2.4.
+
+    It has the same class name, because the package finds the agent's XML by it.
+    """
 
     def init_joint_sensors(self: Any) -> None:
         engine = self.engine

@@ -1,49 +1,106 @@
-"""The package's own environments, stepped by the package: what the fast path falls back on.
+"""The package's own environments: building them, compiling their models, stepping them.
 
-Two things are done for the package: its worlds are compiled without the photographs of a
-sky, and the agent's camera sees through our renderer, because its own viewer does not fit
-gymnasium 1. Both are set on one environment object; the package stays as it is.
+The package writes its model as XML and compiles it at every reset, including 190 MB of
+photographs of a sky. Here the XML is used as written but the sky is a colour gradient, so
+compiling takes a moment; every other number of the model is the package's, bit for bit.
+`ModelBuilder` serves the fast path. `NavigationSimulation` and `VelocitySimulation` step
+the tasks that the fast path does not support. Importing this module imports the package.
 """
 
+# MuJoCo is compiled and has no stubs.
+# pyright: reportAttributeAccessIssue=false
+
+import contextlib
 import warnings
 from typing import Any
 
+import mujoco
 import numpy as np
 
-from orac.envs.safety import import_compat as package
+from orac.envs.safety import import_compat
+from orac.envs.safety.layout import Point
 from orac.envs.safety.render import Renderer
-from orac.envs.safety.scene import PaintedWorld
 from orac.envs.safety.tasks import Task
+
+import_compat.load()
+World: Any = import_compat.module("world").World
 
 
 def build(task: Task) -> Any:
-    """The package's environment object for an id."""
-    builder = package.load()
-    # The package seeds itself from NumPy's global generator, which is not ours to move.
+    """Return the package's environment object for a task."""
+    builder = import_compat.load()
+    # The package draws its seed from NumPy's global generator, which must not change.
     state = np.random.get_state()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         if task.robot is not None:
-            env = package.velocity_class(task.robot, task.release)()
+            env = import_compat.velocity_class(task.robot, task.version)()
         else:
-            agent = package.repaired_name(str(task.agent))
-            config = {"agent_name": agent, **task.settings}
+            agent = import_compat.repaired_name(str(task.agent))
+            config = {"agent_name": agent, **task.config}
             env = builder.Builder(task_id=task.name, config=config)
     np.random.set_state(state)
     return env
 
 
-class StockNavigation:
-    """A navigation task (Goal, Button, Push, ...) as the package runs it."""
+class ModelBuilder:
+    """Compiles models of one task. The package's XML is parsed once for all resets."""
+
+    def __init__(
+        self, task: Any, layout: dict[str, Point], timestep: float | None = None
+    ) -> None:
+        self._task = task
+        config = task._build_world_config(layout)
+        self._names = ("agent", *_objects(config))
+        world = _PlainSkyWorld(task.agent, task._obstacles, config)
+        world.timestep = timestep
+        self._spec = world.parse_xml()
+
+    def compile(self, layout: dict[str, Point]) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """Return a model and its data at time zero, before `mj_forward`.
+
+        The package's random generator draws the angles of the objects.
+        """
+        config = self._task._build_world_config(layout)
+        objects = _objects(config).values()
+        positions = [[*config["agent_xy"], self._task.agent.z_height]]
+        positions += [one["pos"] for one in objects]
+        heading = config["agent_rot"]
+        half = np.array([heading, *(one["rot"] for one in objects)]) / 2
+        zero = np.zeros_like(half)
+        quaternions = np.stack([np.cos(half), zero, zero, np.sin(half)], axis=-1)
+        poses = zip(self._names, np.array(positions), quaternions, strict=True)
+        for name, position, quaternion in poses:
+            # A mocap body stays at the origin: the package places the geom within it.
+            mocap = name.endswith("mocap")
+            placed = self._spec.geom(name) if mocap else self._spec.body(name)
+            placed.pos, placed.quat = position, quaternion
+        # The tracking camera follows the agent without turning with it.
+        cos, sin = np.cos(heading + np.pi), np.sin(heading + np.pi)
+        camera = self._spec.camera("track")
+        camera.pos = [-2 * sin, -2 * cos, 2]
+        camera.alt.xyaxes = [cos, -sin, 0, sin, cos, 1]
+        model = self._spec.compile()
+        return model, mujoco.MjData(model)
+
+
+class NavigationSimulation:
+    """A navigation task (Goal, Button, Push, ...) stepped by the package's code.
+
+    Two attributes of the environment object are replaced: the class that compiles its
+    model, and the agent's camera, because the package's viewer does not work with
+    Gymnasium 1. The package's modules stay unchanged.
+    """
 
     def __init__(self, env: Any, timestep: float | None) -> None:
         self.env, self.task = env, env.task
-        self.task.world = PaintedWorld(self.task, timestep)
-        self._eye: Renderer | None = None
-        # Whoever uses this world counts the steps.
+        self.task.world = _PlainSkyWorld(self.task.agent, self.task._obstacles)
+        self.task.world.timestep = timestep
+        self._agent_camera: Renderer | None = None
+        # The caller counts the steps.
         self.task.num_steps = np.inf
         if self.task.observe_vision:
-            self.task._obs_vision = self._see
+            self.task._obs_vision = self._render_agent_view
 
     @property
     def model(self) -> Any:
@@ -63,32 +120,31 @@ class StockNavigation:
         self.task.random_generator.random_generator.set_state(state)
 
     def reset(self) -> Any:
-        observation, _ = self.env.reset()
-        return observation
+        return self.env.reset()[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, dict[str, Any]]:
         observation, reward, _, terminated, _, info = self.env.step(action)
         return observation, float(reward), terminated, info
 
     def close(self) -> None:
-        if self._eye is not None:
-            self._eye.close()
+        if self._agent_camera is not None:
+            self._agent_camera.close()
 
-    def _see(self) -> np.ndarray:
-        if self._eye is None:
+    def _render_agent_view(self) -> np.ndarray:
+        if self._agent_camera is None:
             height, width = self.task.vision_env_conf.vision_size
-            self._eye = Renderer(self.model, width, height, "vision")
-        return self._eye.picture(self.model, self.data)
+            self._agent_camera = Renderer(self.model, width, height, "vision")
+        return self._agent_camera.render(self.model, self.data)
 
 
-class StockVelocity:
+class VelocitySimulation:
     """A velocity task: one of Gymnasium's robots with a speed limit."""
 
     def __init__(self, env: Any, timestep: float | None) -> None:
         if timestep is not None:
             raise ValueError(
-                f"timestep={timestep} cannot be set for a velocity task, whose robot "
-                "brings its own. Leave it out."
+                f"timestep={timestep} cannot be set for a velocity task, whose robot has "
+                "its own. Leave it out."
             )
         self.env = env
 
@@ -110,8 +166,7 @@ class StockVelocity:
         self.env.np_random.bit_generator.state = state
 
     def reset(self) -> Any:
-        observation, _ = self.env.reset()
-        return observation
+        return self.env.reset()[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, dict[str, Any]]:
         observation, reward, cost, terminated, _, info = self.env.step(action)
@@ -119,3 +174,46 @@ class StockVelocity:
 
     def close(self) -> None:
         self.env.close()
+
+
+class _XmlWritten(Exception):
+    """Raised once the package has written its XML, to skip its own compilation."""
+
+
+class _PlainSkyWorld(World):
+    """The package's `World`, compiled without the photographs of a sky."""
+
+    timestep: float | None = None
+    """Seconds per physics step; None keeps the package's value."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "xml_string" and value is not None:
+            raise _XmlWritten
+
+    def parse_xml(self) -> mujoco.MjSpec:
+        """Return MuJoCo's specification of the package's XML, with a plain sky."""
+        with contextlib.suppress(_XmlWritten):
+            super().build()
+        spec = mujoco.MjSpec.from_string(self.xml_string)
+        for texture in spec.textures:
+            if texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX:
+                texture.cubefiles = [""] * 6
+                texture.builtin = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
+                texture.rgb1, texture.rgb2 = [0.93, 0.95, 0.97], [0.6, 0.7, 0.8]
+                texture.width = texture.height = 32
+        if self.timestep is not None:
+            spec.option.timestep = self.timestep
+        return spec
+
+    def build(self) -> None:
+        """Replace the package's method: compile the model and compute it forward."""
+        model = self.parse_xml().compile()
+        data = mujoco.MjData(model)
+        mujoco.mj_forward(model, data)
+        self.engine.update(model, data)
+
+
+def _objects(config: dict[str, Any]) -> dict[str, Any]:
+    """Return all objects but the agent from the package's description of a layout."""
+    return {**config["geoms"], **config["free_geoms"], **config["mocaps"]}

@@ -1,6 +1,6 @@
-"""The rules of the Goal and Button tasks: when a goal is met, and what costs.
+"""Rules of the Goal and Button tasks: when a goal is met, the reward, and the costs.
 
-Pure: distances and names of touched things in, answers out. Knows nothing of MuJoCo.
+The functions take distances and names of touched objects. They do not need MuJoCo.
 """
 
 import math
@@ -14,26 +14,26 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Rules:
-    """What the package's task object says, read once."""
+    """Constants of one task; `read_rules` reads them from the package's task object."""
 
     goal_size: float
-    """A goal is met within this distance; a button is met by touch instead."""
+    """A goal is met within this distance. A button is met by touch instead."""
     has_buttons: bool
     hazard_size: float | None
-    """Hazards cost within this distance; None when there are none."""
+    """Hazards cost within this distance; None if there are no hazards."""
     buttons_cost: bool
     gremlins_cost: bool
     vases_cost: bool
     vase_speed: float
-    """Vases cost from this speed on, in metres a second, and when touched."""
+    """Vases cost from this speed on, in metres per second, and when touched."""
     distance_reward: float
     goal_reward: float
     reward_limit: float
-    delay: int
-    """Steps for which the buttons rest after one was met."""
+    button_delay: int
+    """Number of steps for which buttons are inactive after the goal button was touched."""
 
     @property
-    def touch_matters(self) -> bool:
+    def uses_contacts(self) -> bool:
         return self.has_buttons or self.gremlins_cost or self.vases_cost
 
     def is_met(self, distance: float, touched: Set[str], goal_button: int) -> bool:
@@ -41,9 +41,9 @@ class Rules:
             return f"button{goal_button}" in touched
         return distance <= self.goal_size
 
-    def reward(self, before: float, distance: float, met: bool) -> float:
-        """How much nearer the goal is, and the bonus; limited as the package limits it."""
-        reward = (before - distance) * self.distance_reward
+    def reward(self, previous: float, distance: float, met: bool) -> float:
+        """Return the progress towards the goal plus the bonus, clipped by the limit."""
+        reward = (previous - distance) * self.distance_reward
         if met:
             reward += self.goal_reward
         return min(max(reward, -self.reward_limit), self.reward_limit)
@@ -54,13 +54,13 @@ class Rules:
         vase_velocities: Float[np.ndarray, "vase 3"],
         touched: Set[str],
         goal_button: int,
-        timer: int,
+        button_timer: int,
     ) -> dict[str, float]:
-        """0 or 1 for each kind of thing that can cost, under the package's names."""
+        """Return 0 or 1 for each kind of cost, under the package's names."""
         costs: dict[str, float] = {}
         if self.buttons_cost:
             wrong = touched - {f"button{goal_button}", "gremlin", "vase"}
-            costs["cost_buttons"] = float(timer == 0 and bool(wrong))
+            costs["cost_buttons"] = float(button_timer == 0 and bool(wrong))
         if self.hazard_size is not None:
             nearest = float(hazard_distances.min())
             costs["cost_hazards"] = float(nearest < self.hazard_size)
@@ -74,10 +74,10 @@ class Rules:
 
 
 def read_rules(task: Any) -> Rules:
-    """The rules of one of the package's tasks, as `known.unknown` lets them be."""
-    things = {thing.name: thing for thing in task._obstacles}
-    buttons, hazards = things.get("buttons"), things.get("hazards")
-    vases, gremlins = things.get("vases"), things.get("gremlins")
+    """Read the rules of a package task that `fast_path.unsupported_reason` accepts."""
+    kinds = {kind.name: kind for kind in task._obstacles}
+    buttons, hazards = kinds.get("buttons"), kinds.get("hazards")
+    vases, gremlins = kinds.get("vases"), kinds.get("gremlins")
     rewarding = buttons if buttons else task.goal
     return Rules(
         goal_size=task.goal.size,
@@ -90,5 +90,5 @@ def read_rules(task: Any) -> Rules:
         distance_reward=rewarding.reward_distance,
         goal_reward=rewarding.reward_goal,
         reward_limit=float(task.reward_conf.reward_clip),
-        delay=int(buttons.resampling_delay) if buttons else 0,
+        button_delay=int(buttons.resampling_delay) if buttons else 0,
     )
