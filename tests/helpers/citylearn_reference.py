@@ -1,4 +1,4 @@
-"""CityLearn 2.1.2 itself, stepped beside ours. Needs `make setup-citylearn`."""
+"""Run CityLearn 2.1.2 itself as a reference. Needs `make setup-citylearn`."""
 
 import sys
 import warnings
@@ -10,11 +10,11 @@ DATASET = "citylearn_challenge_2023_phase_2_local_evaluation"
 
 
 class Episode(NamedTuple):
-    """What CityLearn recorded, the hour first and the building last."""
+    """An episode recorded by CityLearn; the hour is the first axis, the building the last."""
 
     outage: np.ndarray
     observation: np.ndarray
-    """Scaled by CityLearn's observation space; one row more than there are actions."""
+    """Observations scaled by CityLearn's observation space: one more than actions."""
     temperature: np.ndarray
     set_point: np.ndarray
     net: np.ndarray
@@ -25,11 +25,11 @@ class Episode(NamedTuple):
 
 
 def make_reference(buildings: tuple[int, ...], saifi: float, caidi: float):
-    """An untouched CityLearnEnv of the chosen buildings, numbered from 1."""
+    """Make an unmodified CityLearnEnv of the chosen buildings, which are numbered from 1."""
     import gymnasium
     import torch
 
-    # One thread is fastest for networks this small, and kind to a busy machine.
+    # One thread is fastest for networks this small.
     torch.set_num_threads(1)
     # CityLearn 2.1.2 was written for the old name of Gymnasium and needs its spaces.
     sys.modules.setdefault("gym", gymnasium)
@@ -48,7 +48,7 @@ def make_reference(buildings: tuple[int, ...], saifi: float, caidi: float):
 
 
 def play_reference(env, actions: np.ndarray) -> list[list[float]]:
-    """Every observation of an episode, not scaled."""
+    """Return every observation of an episode, unscaled."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         observations = [env.reset()[0]]
@@ -58,7 +58,7 @@ def play_reference(env, actions: np.ndarray) -> list[list[float]]:
 
 
 def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
-    """Play `actions`, in CityLearn's own box, against the outages of `seed`."""
+    """Run `actions`, which are in CityLearn's own box, with the outages of `seed`."""
     for building in env.buildings:
         building.stochastic_power_outage_model.random_seed = seed
     observations = play_reference(env, actions)
@@ -86,7 +86,7 @@ def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
 
 
 def unserved_energy(building) -> float:
-    """CityLearn's own figure over the outage hours."""
+    """Return CityLearn's own number for the outage hours."""
     from citylearn.cost_function import CostFunction
 
     expected = (
@@ -108,7 +108,7 @@ def unserved_energy(building) -> float:
 
 
 def outage_violations(building) -> float:
-    """CityLearn's own figure over the occupied outage hours, one degree either way."""
+    """Return CityLearn's own number for the occupied outage hours with a band of 1 degree."""
     from citylearn.cost_function import CostFunction
 
     return CostFunction.one_minus_thermal_resilience(

@@ -1,4 +1,4 @@
-"""The data file: small, harmless to load, and what CityLearn's own files say."""
+"""Tests of the data file: its size, its notice, and the tool that extracted it."""
 
 import importlib.util
 from importlib.resources import files
@@ -9,7 +9,7 @@ import pytest
 
 from orac.envs.citylearn.data import load_arrays, load_month
 
-DATA = files("orac.envs") / "data"
+DATA = files("orac.envs.citylearn") / "data_files"
 TOOL = Path(__file__).parents[3] / "tools" / "extract_citylearn.py"
 
 
@@ -21,21 +21,21 @@ def load_tool():
     return tool
 
 
-def test_the_data_file_is_small_and_holds_no_objects():
+def test_data_file_is_small_and_contains_no_objects():
     path = Path(str(DATA / "citylearn.npz"))
     assert path.stat().st_size < 2_000_000
     assert all(values.dtype != object for values in load_arrays().values())
 
 
-def test_the_notice_names_source_hash_and_licence():
+def test_notice_names_source_hash_and_licence():
     notice = (DATA / "citylearn.LICENSE").read_text()
     assert str(load_arrays()["wheel_sha256"]) in notice
     assert load_tool().WHEEL_SHA256 in notice
-    for words in ("CityLearn 2.1.2", "MIT License", "Copyright (c) 2020 Jose Ramon"):
-        assert words in notice
+    for text in ("CityLearn 2.1.2", "MIT License", "Copyright (c) 2020 Jose Ramon"):
+        assert text in notice
 
 
-def test_a_month_has_720_hours_of_plausible_numbers():
+def test_month_has_720_hours_of_plausible_numbers():
     month = load_month((1, 2, 3))
     assert {rows.shape for rows in month} == {(720, 3)}
     assert {rows.dtype for rows in month} == {np.dtype(np.float32)}
@@ -44,7 +44,7 @@ def test_a_month_has_720_hours_of_plausible_numbers():
     assert month.solar.min() == 0.0 < month.solar.max() < 2.4
 
 
-def test_another_wheel_is_refused(tmp_path):
+def test_extracting_from_another_wheel_raises_an_error(tmp_path):
     wheel = tmp_path / "CityLearn-2.1.2-py3-none-any.whl"
     wheel.write_bytes(b"not the wheel")
     with pytest.raises(ValueError, match=r"expected the CityLearn 2\.1\.2 wheel with"):

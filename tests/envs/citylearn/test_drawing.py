@@ -1,23 +1,26 @@
-"""The picture of an episode: what is in it, and what is said when it cannot be made."""
+"""Tests of the figure of an episode: its contents, and invalid arguments."""
 
 import builtins
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac.envs.citylearn.drawing import plot_episode, record_episode
+from orac.envs.baselines import BatteryReserve
+from orac.envs.citylearn.drawing import plot_episode
 from orac.envs.citylearn.env import CityLearn
-from orac.envs.citylearn.rules import BatteryReserve
+from orac.evaluation.rollout import record_episodes
 
 ENV = CityLearn(buildings=(2, 1))
 
 
 @pytest.fixture(scope="module")
 def observations():
-    return record_episode(jax.random.key(3), ENV, BatteryReserve(ENV))
+    policy = jax.jit(BatteryReserve(ENV))
+    return jnp.asarray(record_episodes(ENV, policy, seed=3).observations[:, 0])
 
 
 def line(panel, label):
@@ -25,13 +28,13 @@ def line(panel, label):
     return found
 
 
-def test_an_episode_is_recorded_from_its_first_hour_to_its_last(observations):
+def test_recorded_episode_has_all_hours_of_the_month(observations):
     assert observations.shape == (720, 41)
     hours = ENV.read(observations, "hour")[:, 0]
     np.testing.assert_allclose(hours, np.tile(np.arange(1, 25), 30), atol=1e-4)
 
 
-def test_the_picture_shows_temperature_energy_and_storage(observations):
+def test_figure_shows_temperature_energy_and_storage(observations):
     figure = plot_episode(ENV, observations, building=1, title="A month")
     temperature, energy, storage = figure.axes
     names = {
@@ -45,8 +48,8 @@ def test_the_picture_shows_temperature_energy_and_storage(observations):
         drawn = line(panel, label).get_ydata()
         np.testing.assert_allclose(drawn, ENV.read(observations, name)[:, -1])
     assert figure.get_suptitle() == "A month"
-    words = [text.get_text() for text in temperature.get_legend().get_texts()]
-    assert "set point ± 1 °C" in words and "outage" in words
+    labels = [text.get_text() for text in temperature.get_legend().get_texts()]
+    assert "set point ± 1 °C" in labels and "outage" in labels
 
 
 def test_every_outage_is_shaded_in_every_panel(observations):
@@ -57,7 +60,7 @@ def test_every_outage_is_shaded_in_every_panel(observations):
         assert [patch.get_x() + 0.5 for patch in panel.patches] == list(starts)
 
 
-def test_a_part_of_the_month_can_be_cut_out(observations):
+def test_figure_can_show_a_part_of_the_month(observations):
     figure = plot_episode(ENV, observations, hours=(100, 148))
     panel = figure.axes[0]
     assert panel.get_xlim() == (100, 148)
@@ -66,23 +69,23 @@ def test_a_part_of_the_month_can_be_cut_out(observations):
     )
 
 
-def test_a_picture_can_be_saved(observations, tmp_path):
+def test_figure_can_be_saved(observations, tmp_path):
     plot_episode(ENV, observations).savefig(tmp_path / "month.png")
     assert (tmp_path / "month.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("hours", [(5, 5), (-1, 3), (0, 720)])
-def test_hours_outside_the_episode_are_refused(observations, hours):
+def test_hours_outside_the_episode_raise_an_error(observations, hours):
     with pytest.raises(ValueError, match="0 <= first < last < 720, got"):
         plot_episode(ENV, observations, hours=hours)
 
 
-def test_a_building_that_is_not_there_is_refused(observations):
+def test_unknown_building_raises_an_error(observations):
     with pytest.raises(ValueError, match=r"environment's, \(2, 1\), got 3"):
         plot_episode(ENV, observations, building=3)
 
 
-def test_without_matplotlib_the_error_says_what_to_install(observations, monkeypatch):
+def test_missing_matplotlib_is_named_with_its_extra(observations, monkeypatch):
     real = builtins.__import__
 
     def refuse(name, *rest):
@@ -95,9 +98,9 @@ def test_without_matplotlib_the_error_says_what_to_install(observations, monkeyp
         plot_episode(ENV, observations)
 
 
-def test_nothing_heavy_is_imported_with_the_environment():
+def test_environment_imports_neither_matplotlib_nor_torch_nor_citylearn():
     code = (
-        "import sys, orac.envs.citylearn.rules, orac.envs.citylearn.drawing;"
+        "import sys, orac.envs.baselines, orac.envs.citylearn.drawing;"
         "print([m for m in ('matplotlib', 'torch', 'citylearn') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Ours against CityLearn 2.1.2, hour by hour. Needs `make setup-citylearn`."""
+"""Compare the JAX version with CityLearn 2.1.2 hour by hour. Needs `make setup-citylearn`."""
 
 from functools import cache, partial
 
@@ -23,7 +23,7 @@ def reference(buildings):
 
 
 def draw_actions(seed: int, size: int) -> np.ndarray:
-    """Nine kinds of behaviour, from even noise to devices that jump between extremes."""
+    """Return one of nine kinds of actions, from uniform noise to jumps between extremes."""
     rng = np.random.default_rng(seed)
     shape = (HOURS, size)
     noise = rng.uniform(-1, 1, shape)
@@ -82,17 +82,17 @@ def compare(buildings: tuple[int, ...], seed: int) -> None:
 
 @pytest.mark.parametrize("building", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(9))
-def test_a_building_does_what_it_does_in_citylearn(building, seed):
+def test_building_has_the_same_numbers_as_in_citylearn(building, seed):
     compare((building,), seed)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 4])
-def test_three_buildings_do_what_they_do_in_citylearn(seed):
+def test_three_buildings_have_the_same_numbers_as_in_citylearn(seed):
     compare((1, 2, 3), seed)
 
 
 @pytest.mark.parametrize("buildings", [(1,), (2,), (3,), (1, 2, 3)])
-def test_observations_and_actions_have_citylearns_names_and_ranges(buildings):
+def test_observations_and_actions_have_the_names_and_ranges_of_citylearn(buildings):
     theirs, env = reference(buildings), CityLearn(buildings=buildings)
     assert list(env.layout.names) == theirs.observation_names[0]
     space = theirs.observation_space[0]

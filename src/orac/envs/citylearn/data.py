@@ -1,9 +1,9 @@
-"""What is fixed about CityLearn's buildings: hourly rows and device constants.
+"""Data of CityLearn's buildings: hourly rows and device constants.
 
 Reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2 (data set of
-the 2023 challenge, phase 2, local evaluation) and computes from it what never depends on
-an action. Everything here is NumPy, rounded to single precision where CityLearn does;
-the building is the last axis. Knows nothing of steps.
+the 2023 challenge, phase 2, local evaluation) and computes from it everything that does not
+depend on actions. All arrays are NumPy arrays whose last axis is the building, rounded to
+single precision where CityLearn rounds them.
 """
 
 from functools import cache
@@ -16,14 +16,14 @@ NUM_HOURS = 720
 NUM_BUILDINGS = 3
 
 Values = Any
-"""NumPy arrays `(hour, building)` for a month, JAX ones `(building,)` for an hour."""
+"""NumPy arrays `(hour, building)` for a month, or JAX arrays `(building,)` for an hour."""
 
 
-class Hours(NamedTuple):
-    """What the data tell of some hours: energies in kWh, temperatures in degrees C."""
+class HourlyData(NamedTuple):
+    """Rows of the data set: energies in kWh, temperatures in degrees C."""
 
     ideal_cooling: Values
-    """Cooling that keeps `ideal_temperature`; delivered while the model warms up."""
+    """Cooling that holds `ideal_temperature`; delivered during the model's warm-up."""
     ideal_temperature: Values
     hot_water: Values
     plug_load: Values
@@ -36,115 +36,113 @@ class Hours(NamedTuple):
     carbon: Values
 
 
-class Battery(NamedTuple):
-    """Constants per building in double precision; see `citylearn_battery` for why."""
+class BatteryConstants(NamedTuple):
+    """Constants per building, in double precision because `run_battery` needs it."""
 
     capacity: np.ndarray
     power: np.ndarray
     leak: np.ndarray
-    """Share lost in an hour."""
+    """Fraction lost per hour."""
     wear: np.ndarray
     """Capacity lost over a full charge and discharge, in kWh."""
     floor: np.ndarray
-    """Least state of charge, also the one an episode starts with."""
+    """Minimum state of charge, with which an episode also starts."""
     efficiency: np.ndarray
-    """Efficiency before the first hour; afterwards it follows the load."""
+    """Efficiency before the first hour; later it depends on the load."""
     loads: np.ndarray
-    """Knots of the efficiency curve, `(knot, building)`, as shares of the power."""
+    """Knots of the efficiency curve, `(knot, building)`, as fractions of the power."""
     efficiencies: np.ndarray
 
 
-class Devices(NamedTuple):
-    """Constants per building; powers in kW, capacities in kWh, the rest fractions."""
+class DeviceConstants(NamedTuple):
+    """Constants per building: powers in kW, capacities in kWh, all others fractions."""
 
     cooling_power: np.ndarray
     heater_power: np.ndarray
     heater_efficiency: np.ndarray
     tank_capacity: np.ndarray
     tank_keep: np.ndarray
-    """Share that is still there after an hour."""
+    """Fraction of the stored heat that is left after an hour."""
 
 
 @cache
 def load_arrays() -> dict[str, np.ndarray]:
-    """All arrays of the data file by name, three buildings each."""
+    """Return all arrays of the data file by name, each for three buildings."""
     path = files("orac.envs.citylearn") / "data_files" / "citylearn.npz"
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 
 
 def load_hourly(name: str, buildings: tuple[int, ...]) -> np.ndarray:
-    """A building's own rows for the chosen buildings, numbered from 1."""
+    """Return hourly rows of the chosen buildings, which are numbered from 1."""
     return load_arrays()[f"hourly/{name}"][np.array(buildings) - 1].T
 
 
-def load_shared(name: str) -> np.ndarray:
-    """Rows that all buildings share."""
-    return load_arrays()[f"shared/{name}"]
+def load_shared(name: str, buildings: tuple[int, ...]) -> np.ndarray:
+    """Return hourly rows that all buildings share, repeated for each of them."""
+    return np.repeat(load_arrays()[f"shared/{name}"][:, None], len(buildings), axis=1)
 
 
 def load_constant(name: str, buildings: tuple[int, ...]) -> np.ndarray:
-    """Constants of the chosen buildings, the building first."""
+    """Return a constant of the chosen buildings, with the building as the first axis."""
     return load_arrays()[name][np.array(buildings) - 1]
 
 
 @cache
-def load_month(buildings: tuple[int, ...]) -> Hours:
-    """Hourly rows of the chosen buildings."""
+def load_month(buildings: tuple[int, ...]) -> HourlyData:
+    """Return the hourly rows of the chosen buildings."""
 
     def own(name: str) -> np.ndarray:
         return load_hourly(name, buildings)
 
-    def everyone(name: str) -> np.ndarray:
-        return np.repeat(load_shared(name)[:, None], len(buildings), axis=1)
-
     panels = load_constant("pv/nominal_power", buildings).astype(np.float32)
-    return Hours(
+    return HourlyData(
         ideal_cooling=own("cooling_demand"),
         ideal_temperature=own("indoor_dry_bulb_temperature"),
         hot_water=own("dhw_demand"),
         plug_load=own("non_shiftable_load"),
         solar=own("solar_generation_per_kw") * panels / np.float32(1000),
-        efficiency=cooling_efficiency(buildings),
+        efficiency=_cooling_efficiency(buildings),
         set_point=own("indoor_dry_bulb_temperature_set_point"),
         occupants=own("occupant_count"),
-        price=everyone("electricity_pricing"),
-        carbon=everyone("carbon_intensity"),
+        price=load_shared("electricity_pricing", buildings),
+        carbon=load_shared("carbon_intensity", buildings),
     )
 
 
-def cooling_efficiency(buildings: tuple[int, ...]) -> np.ndarray:
-    """A share of Carnot's efficiency between supply and outdoor air, at most 20."""
-    share = load_constant("cooling_device/efficiency", buildings)
+def _cooling_efficiency(buildings: tuple[int, ...]) -> np.ndarray:
+    """Return a fraction of Carnot's efficiency between supply and outdoor air, at most 20."""
+    fraction = load_constant("cooling_device/efficiency", buildings)
     supply = load_constant("cooling_device/target_cooling_temperature", buildings)
-    outdoor = load_shared("outdoor_dry_bulb_temperature")[:, None]
-    lift = outdoor - supply.astype(np.float32)
-    carnot = (share * (supply + 273.15)).astype(np.float32) / lift
+    lift = load_shared("outdoor_dry_bulb_temperature", buildings) - supply.astype(
+        np.float32
+    )
+    carnot = (fraction * (supply + 273.15)).astype(np.float32) / lift
     return np.where((carnot < 0) | (carnot > 20), np.float32(20), carnot)
 
 
 @cache
-def load_devices(buildings: tuple[int, ...]) -> Devices:
-    """Device constants of the chosen buildings but for the battery's."""
-    devices = Devices(
+def load_devices(buildings: tuple[int, ...]) -> DeviceConstants:
+    """Return the constants of all devices of the chosen buildings except the battery."""
+    devices = DeviceConstants(
         cooling_power=load_constant("cooling_device/nominal_power", buildings),
         heater_power=load_constant("dhw_device/nominal_power", buildings),
         heater_efficiency=load_constant("dhw_device/efficiency", buildings),
         tank_capacity=load_constant("dhw_storage/capacity", buildings),
         tank_keep=1 - load_constant("dhw_storage/loss_coefficient", buildings),
     )
-    return Devices(*(values.astype(np.float32) for values in devices))
+    return DeviceConstants(*(values.astype(np.float32) for values in devices))
 
 
 @cache
-def load_battery(buildings: tuple[int, ...]) -> Battery:
-    """Constants of the chosen buildings' batteries."""
+def load_battery(buildings: tuple[int, ...]) -> BatteryConstants:
+    """Return the constants of the batteries of the chosen buildings."""
 
     def constant(name: str) -> np.ndarray:
         return load_constant(f"electrical_storage/{name}", buildings)
 
     curve = constant("power_efficiency_curve")
-    return Battery(
+    return BatteryConstants(
         capacity=constant("capacity"),
         power=constant("nominal_power"),
         leak=constant("loss_coefficient"),

@@ -1,44 +1,20 @@
-"""An episode of CityLearn for people: temperature, energy and storage over the hours.
+"""Figure of a CityLearn episode: temperature, energy and storage over the hours.
 
-Draws from observations alone, so any recorded episode can be drawn. Needs matplotlib,
-imported when something is drawn. Colours are Okabe and Ito's, and each line has a style
-of its own.
+`plot_episode` needs only the observations, so any recorded episode can be drawn. It imports
+matplotlib when it is called. Colours are those of Okabe and Ito, which people with colour
+vision deficiencies can tell apart, and each line also has its own style.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from orac.envs.citylearn.env import CityLearn
 
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 _PANELS = ("temperature (°C)", "net energy (kWh)", "state of charge")
-
-
-def record_episode(
-    key: Key[Array, ""],
-    env: CityLearn,
-    policy: Callable[[Float[Array, " observation"]], Float[Array, " action"]],
-) -> Float[Array, "hour observation"]:
-    """Play one episode; every observation from the first on."""
-
-    def advance(carry, _):
-        state, observation = carry
-        state, step = env.step(key, state, policy(observation))
-        return (state, step.observation), step.observation
-
-    @jax.jit
-    def play():
-        state, first = env.reset(key)
-        length = env.spec.episode_length
-        _, rest = jax.lax.scan(advance, (state, first), length=length)
-        return jnp.concatenate([first[None], rest])
-
-    return play()
 
 
 def plot_episode(
@@ -48,13 +24,22 @@ def plot_episode(
     hours: tuple[int, int] | None = None,
     title: str = "",
 ) -> Any:
-    """A matplotlib figure of one building's episode, outages shaded.
+    """Return a matplotlib figure of one building's episode, with outages shaded.
 
-    `building` is the building's number, the environment's first if left out; `hours`
-    (first, last) cuts out a part of the month.
+    `building` is the number of the building and defaults to the environment's first. `hours`
+    (first, last) selects a part of the month.
     """
-    figure = make_figure()
-    series = read_series(env, observations, building)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Drawing an episode needs matplotlib: pip install "orac-rl[plots]"'
+        ) from error
+    number = env.buildings[0] if building is None else building
+    if number not in env.buildings:
+        raise ValueError(
+            f"building must be one of the environment's, {env.buildings}, got {number}."
+        )
     first, last = hours or (0, len(observations) - 1)
     if not 0 <= first < last < len(observations):
         raise ValueError(
@@ -62,102 +47,58 @@ def plot_episode(
             f"got {hours}."
         )
     time = np.arange(first, last + 1)
-    series = {name: values[first : last + 1] for name, values in series.items()}
+    selected = jnp.asarray(observations)[first : last + 1]
+    place = env.buildings.index(number)
+
+    def series(name: str) -> np.ndarray:
+        return np.asarray(env.read(selected, name))[:, place]
+
+    figure = Figure(figsize=(11.0, 7.5), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
-    draw_temperature(panels[0], time, series, env.comfort_band)
-    draw_energy(panels[1], time, series)
-    draw_storage(panels[2], time, series)
+    temperature, energy, storage = panels
+
+    set_point = series("indoor_dry_bulb_temperature_set_point")
+    temperature.fill_between(
+        time,
+        set_point - env.comfort_band,
+        set_point + env.comfort_band,
+        color=_BLUE,
+        alpha=0.2,
+        linewidth=0,
+        label=f"set point ± {env.comfort_band:g} °C",
+    )
+    temperature.plot(time, set_point, "--", color=_BLUE, linewidth=1, label="set point")
+    indoors = series("indoor_dry_bulb_temperature")
+    temperature.plot(time, indoors, color=_RED, linewidth=1.2, label="indoors")
+
+    net, solar = series("net_electricity_consumption"), series("solar_generation")
+    energy.fill_between(
+        time, net, 0.0, step="mid", color=_ORANGE, label="from the grid"
+    )
+    energy.plot(time, solar, ":", color="#000000", label="solar generation")
+    energy.axhline(0.0, color="#000000", linewidth=0.8)
+
+    battery, tank = series("electrical_storage_soc"), series("dhw_storage_soc")
+    storage.plot(time, battery, color=_GREEN, label="battery")
+    storage.plot(time, tank, "--", color=_BLUE, label="hot water")
+    storage.set_ylim(-0.03, 1.03)
+
     for panel, label in zip(panels, _PANELS, strict=True):
-        shade_outages(panel, time, series["power_outage"])
+        _shade_outages(panel, time, series("power_outage"))
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
         panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    panels[-1].set_xlabel("hour of the month")
-    panels[-1].set_xlim(first, last)
+    storage.set_xlabel("hour of the month")
+    storage.set_xlim(first, last)
     days = 1 + (last - first) // 360
-    panels[-1].set_xticks(np.arange(-(-first // 24) * 24, last + 1, 24 * days))
+    storage.set_xticks(np.arange(-(-first // 24) * 24, last + 1, 24 * days))
     if title:
         figure.suptitle(title)
     return figure
 
 
-def make_figure() -> Any:
-    """An empty figure, or an error that says what to install."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'Drawing an episode needs matplotlib: pip install "orac-rl[plots]"'
-        ) from error
-    return Figure(figsize=(11.0, 7.5), layout="constrained")
-
-
-def read_series(
-    env: CityLearn,
-    observations: Float[Array, "hour observation"] | np.ndarray,
-    building: int | None,
-) -> dict[str, np.ndarray]:
-    """What is drawn, by CityLearn's names, in its own units."""
-    number = env.buildings[0] if building is None else building
-    if number not in env.buildings:
-        raise ValueError(
-            f"building must be one of the environment's, {env.buildings}, got {number}."
-        )
-    place = env.buildings.index(number)
-    names = (
-        "indoor_dry_bulb_temperature",
-        "indoor_dry_bulb_temperature_set_point",
-        "net_electricity_consumption",
-        "solar_generation",
-        "electrical_storage_soc",
-        "dhw_storage_soc",
-        "power_outage",
-    )
-    given = jnp.asarray(observations)
-    return {name: np.asarray(env.read(given, name))[:, place] for name in names}
-
-
-def draw_temperature(panel, time, series: dict[str, np.ndarray], band: float) -> None:
-    """Indoor temperature against its set point and the comfort band."""
-    set_point = series["indoor_dry_bulb_temperature_set_point"]
-    panel.fill_between(
-        time,
-        set_point - band,
-        set_point + band,
-        color=_BLUE,
-        alpha=0.2,
-        linewidth=0,
-        label=f"set point ± {band:g} °C",
-    )
-    panel.plot(time, set_point, "--", color=_BLUE, linewidth=1, label="set point")
-    panel.plot(
-        time,
-        series["indoor_dry_bulb_temperature"],
-        color=_RED,
-        linewidth=1.2,
-        label="indoors",
-    )
-
-
-def draw_energy(panel, time, series: dict[str, np.ndarray]) -> None:
-    """Energy drawn from the grid (fed in, below zero), and what the sun gave."""
-    net = series["net_electricity_consumption"]
-    panel.fill_between(time, net, 0.0, step="mid", color=_ORANGE, label="from the grid")
-    panel.plot(
-        time, series["solar_generation"], ":", color="#000000", label="solar generation"
-    )
-    panel.axhline(0.0, color="#000000", linewidth=0.8)
-
-
-def draw_storage(panel, time, series: dict[str, np.ndarray]) -> None:
-    """How full battery and hot water tank are."""
-    panel.plot(time, series["electrical_storage_soc"], color=_GREEN, label="battery")
-    panel.plot(time, series["dhw_storage_soc"], "--", color=_BLUE, label="hot water")
-    panel.set_ylim(-0.03, 1.03)
-
-
-def shade_outages(panel, time: np.ndarray, outage: np.ndarray) -> None:
-    """Grey bands over the hours without grid."""
+def _shade_outages(panel: Any, time: np.ndarray, outage: np.ndarray) -> None:
+    """Draw grey bands over the hours without grid."""
     edges = np.diff(np.concatenate([[0], outage > 0.5, [0]]).astype(int))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):

@@ -1,23 +1,24 @@
-"""CityLearn: keep a building cool and draw little from a grid that sometimes fails.
+"""CityLearn: cool a building, import little electricity, and cope with power outages.
 
-One month of hours in one to three buildings with a heat pump, a hot water tank, solar
-panels and a battery. The reward is minus the electricity drawn from the grid, the cost
-how far the indoor temperature is from its set point. Pure JAX and the same numbers as
-CityLearn 2.1.2 (Vázquez-Canteli et al., arXiv:2012.10504), hour by hour, except that the
-outages are drawn afresh at every reset: CityLearn's data set repeats one month of them.
+One episode is a month of hours in one to three buildings with a heat pump, a hot water tank,
+solar panels and a battery. The reward is minus the electricity imported from the grid. The
+cost is the distance between the indoor temperature and its set point. The environment is
+pure JAX and gives the same numbers as CityLearn 2.1.2 (Vázquez-Canteli et al.,
+arXiv:2012.10504), hour by hour, except that every reset draws new outages: CityLearn's data
+set repeats the same month of them.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from orac.config.validation import check_choice, check_range
 from orac.envs.base import EnvSpec, Step
-from orac.envs.citylearn import observation as seen
 from orac.envs.citylearn.building import (
     Action,
     Flows,
@@ -29,71 +30,82 @@ from orac.envs.citylearn.building import (
 from orac.envs.citylearn.data import (
     NUM_BUILDINGS,
     NUM_HOURS,
-    Hours,
+    HourlyData,
     load_battery,
     load_devices,
     load_month,
 )
-from orac.envs.citylearn.indoor import (
+from orac.envs.citylearn.observation import (
+    Layout,
+    SimulatedValues,
+    load_layout,
+    make_observation,
+    read_observation,
+)
+from orac.envs.citylearn.temperature import (
     WARM_UP,
-    Indoor,
+    IndoorState,
     init_indoor,
     load_model,
     next_temperature,
     temperature_range,
 )
-from orac.envs.citylearn.outages import (
-    MOST_MINUTES,
-    Outcome,
-    count_hour,
-    draw_outages,
-    init_outcome,
-    outage_metrics,
-)
 from orac.envs.metrics import MetricSpec
+
+HOURS_PER_DAY = 24
+MINUTES_PER_YEAR = 60 * HOURS_PER_DAY * 365
 
 PerBuilding = Float[Array, " building"]
 Buildings = tuple[int, ...] | Any
-"""A tuple once the environment is made; users may write one number or a list."""
+"""Users may also pass one number or a list. The environment turns it into a tuple."""
 
-REWARDS: dict[str, Callable[[PerBuilding, Hours], PerBuilding]] = {
+REWARDS: dict[str, Callable[[PerBuilding, HourlyData], PerBuilding]] = {
     "import": lambda net, hour: -jnp.maximum(net, 0.0),
     "net": lambda net, hour: -net,
     "price": lambda net, hour: -jnp.maximum(net, 0.0) * hour.price,
     "carbon": lambda net, hour: -jnp.maximum(net, 0.0) * hour.carbon,
 }
-"""An hour's reward by name: minus kWh drawn, kWh net, dollars or kg of CO2 for kWh."""
+"""Reward of an hour by name: minus imported kWh, net kWh, dollars, or kg of CO2."""
 
 
-class State(NamedTuple):
-    """One episode, at the end of `hour`."""
+class Outcome(NamedTuple):
+    """Sums over the outage hours of an episode so far: kWh, kWh, hours, hours."""
+
+    requested: PerBuilding
+    unserved: PerBuilding
+    occupied: PerBuilding
+    violated: PerBuilding
+
+
+class CityLearnState(NamedTuple):
+    """State of an episode at the end of `hour`."""
 
     hour: Int[Array, ""]
     outage: Bool[Array, " hour"]
     storage: Storage
-    indoor: Indoor
+    indoor: IndoorState
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class CityLearn:
-    """The environment; rewards, costs and metrics are means over its buildings.
+    """The environment. Rewards, costs and metrics are means over its buildings.
 
-    An action has three numbers in [-1, 1] a building: charge of the hot water tank (as
-    a share of its capacity), charge of the battery (as a share of its power), and
-    cooling (-1 is off, 1 full power). Cooling has no effect in the first 13 hours.
+    An action has three numbers in [-1, 1] per building: charge of the hot water tank (as a
+    fraction of its capacity), charge of the battery (as a fraction of its power), and
+    cooling (-1 is off, 1 is full power). Cooling has no effect in the first 13 hours.
     """
 
     buildings: Buildings = (1,)
-    """Which of the three buildings, numbered from 1; one number or a list will do."""
+    """Numbers of the buildings, from 1 to 3; one number or a list."""
     saifi: float = 183.0
-    """Interruptions a year; the default leaves a tenth of all hours without grid."""
+    """Outages per year. With the default, a tenth of all hours has no grid."""
     caidi: float = 331.2
-    """Mean length of an interruption, in minutes."""
+    """Mean duration of an outage, in minutes."""
     comfort_band: float = 1.0
     """Degrees from the set point beyond which an outage hour counts as a violation."""
     reward: str = "import"
-    """A name in `REWARDS`."""
+    """One of the names in `REWARDS`."""
 
     METRICS: ClassVar = (
         MetricSpec("unserved_energy", "unserved energy", "lower", low=0, high=1),
@@ -101,21 +113,20 @@ class CityLearn:
     )
 
     def __post_init__(self) -> None:
-        # Frozen, and hashed under jit: what the user wrote becomes a tuple once, here.
-        object.__setattr__(self, "buildings", checked_buildings(self.buildings))
-        check_number("saifi", self.saifi, 365, "It counts interruptions a year.")
-        check_number("caidi", self.caidi, MOST_MINUTES, "It is a mean of minutes.")
-        check_number("comfort_band", self.comfort_band, 100, "It is in degrees C.")
-        if self.reward not in REWARDS:
-            near = difflib.get_close_matches(self.reward, REWARDS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"reward must be one of {', '.join(REWARDS)}, got {self.reward!r}.{hint}"
-            )
+        # The environment is frozen and hashed under jit, so lists become tuples here.
+        object.__setattr__(self, "buildings", _checked_buildings(self.buildings))
+        check_range("saifi", self.saifi, 0, 365, advice="It is outages per year.")
+        check_range(
+            "caidi", self.caidi, 0, MINUTES_PER_YEAR, advice="It is a mean of minutes."
+        )
+        check_range(
+            "comfort_band", self.comfort_band, 0, 100, advice="It is in degrees C."
+        )
+        check_choice("reward", self.reward, REWARDS)
 
     @property
     def spec(self) -> EnvSpec:
-        """Sizes, boxes, names and bounds, which depend on the buildings."""
+        """Sizes, bounds and names, which depend on the buildings."""
         size = 3 * len(self.buildings)
         return EnvSpec(
             name="CityLearn",
@@ -123,34 +134,39 @@ class CityLearn:
             action_low=(-1.0,) * size,
             action_high=(1.0,) * size,
             episode_length=NUM_HOURS - 1,
-            cost_bounds=(most_discomfort(self.buildings),),
+            cost_bounds=(_cost_bound(self.buildings),),
             metrics=self.METRICS,
         )
 
     @property
-    def layout(self) -> seen.Layout:
+    def layout(self) -> Layout:
         """Names and ranges of the observations."""
-        return seen.load_layout(self.buildings)
+        return load_layout(self.buildings)
 
-    def reset(self, key: Key[Array, ""]) -> tuple[State, Float[Array, " observation"]]:
-        """Start the month, with outages of its own."""
-        state = State(
+    def reset(
+        self, key: Key[Array, ""]
+    ) -> tuple[CityLearnState, Float[Array, " observation"]]:
+        """Start the month with newly drawn outages."""
+        state = CityLearnState(
             hour=jnp.int32(0),
             outage=draw_outages(key, self.saifi, self.caidi),
             storage=init_storage(load_battery(self.buildings)),
             indoor=init_indoor(len(self.buildings)),
-            outcome=init_outcome(len(self.buildings)),
+            outcome=Outcome(*[jnp.zeros(len(self.buildings), jnp.float32)] * 4),
         )
-        first = self.rows(state.hour)
+        first = self._data_of(state.hour)
         flows = init_flows(load_devices(self.buildings), first)
-        return state, self.observe(state, flows, first.ideal_temperature)
+        return state, self._observe(state, flows, first.ideal_temperature)
 
     def step(
-        self, key: Key[Array, ""], state: State, action: Float[Array, " action"]
-    ) -> tuple[State, Step]:
-        """One hour. Nothing is random here: the month's outages are in the state."""
+        self,
+        key: Key[Array, ""],
+        state: CityLearnState,
+        action: Float[Array, " action"],
+    ) -> tuple[CityLearnState, Step]:
+        """Simulate one hour. It is deterministic, since the state holds the outages."""
         hour = state.hour + 1
-        now, outage = self.rows(hour), state.outage[hour]
+        now, outage = self._data_of(hour), state.outage[hour]
         storage, flows = run_hour(
             load_devices(self.buildings),
             load_battery(self.buildings),
@@ -168,36 +184,45 @@ class CityLearn:
             now.ideal_temperature,
         )
         gap = jnp.abs(temperature - now.set_point)
-        outcome = count_hour(
+        outcome = _count_hour(
             state.outcome, outage, flows, now.occupants > 0, gap > self.comfort_band
         )
-        after = State(hour, state.outage, storage, indoor, outcome)
+        after = CityLearnState(hour, state.outage, storage, indoor, outcome)
         return after, Step(
-            observation=self.observe(after, flows, temperature),
+            observation=self._observe(after, flows, temperature),
             reward=REWARDS[self.reward](flows.net, now).mean(),
             cost=gap.mean(keepdims=True),
             terminated=jnp.bool_(False),
             truncated=hour >= NUM_HOURS - 1,
-            metrics=outage_metrics(outcome),
+            metrics={
+                "unserved_energy": _mean_ratio(outcome.unserved, outcome.requested),
+                "outage_violations": _mean_ratio(outcome.violated, outcome.occupied),
+            },
         )
 
-    def rows(self, hour: Int[Array, ""]) -> Hours:
-        """The data of one hour."""
-        return Hours(*(jnp.asarray(rows)[hour] for rows in load_month(self.buildings)))
-
     def scale(self, action: Float[Array, " action"]) -> Action:
-        """From [-1, 1] to shares of capacity and power, as CityLearn takes them."""
+        """Scale an action from [-1, 1] to the fractions that CityLearn expects."""
         battery = load_battery(self.buildings)
         tank, charge, cooling = jnp.clip(action, -1.0, 1.0).reshape(-1, 3).T
-        most = (battery.power / battery.capacity).astype(np.float32)
-        return Action(tank=tank, battery=charge * most, cooling=(cooling + 1) / 2)
+        max_charge = (battery.power / battery.capacity).astype(np.float32)
+        return Action(tank=tank, battery=charge * max_charge, cooling=(cooling + 1) / 2)
 
-    def observe(
-        self, state: State, flows: Flows, temperature: PerBuilding
+    def read(
+        self, observation: Float[Array, "*batch observation"], name: str
+    ) -> Float[Array, "*batch place"]:
+        """Return the numbers of an observation with one of CityLearn's names, unscaled."""
+        return read_observation(self.layout, observation, name)
+
+    def _data_of(self, hour: Int[Array, ""]) -> HourlyData:
+        month = load_month(self.buildings)
+        return HourlyData(*(jnp.asarray(rows)[hour] for rows in month))
+
+    def _observe(
+        self, state: CityLearnState, flows: Flows, temperature: PerBuilding
     ) -> Float[Array, " observation"]:
-        """What the agent sees at the end of an hour."""
+        """Return the observation at the end of an hour."""
         outage = state.outage[state.hour]
-        caused = seen.Caused(
+        simulated = SimulatedValues(
             indoor_dry_bulb_temperature=temperature,
             dhw_storage_soc=state.storage.tank,
             electrical_storage_soc=state.storage.battery.level,
@@ -206,17 +231,63 @@ class CityLearn:
             dhw_demand=flows.hot_water,
             power_outage=jnp.full_like(temperature, outage),
         )
-        return seen.observe(self.layout, state.hour, caused)
-
-    def read(
-        self, observation: Float[Array, "*batch observation"], name: str
-    ) -> Float[Array, "*batch place"]:
-        """A number of an observation in its own unit; names are CityLearn's."""
-        return seen.read(self.layout, observation, name)
+        return make_observation(self.layout, state.hour, simulated)
 
 
-def checked_buildings(buildings: Any) -> tuple[int, ...]:
-    """Some of the data set's buildings, each once, as a tuple."""
+def draw_outages(
+    key: Key[Array, ""], saifi: float, caidi: float
+) -> Bool[Array, " hour"]:
+    """Return which hours of a month have no grid; all buildings share the same grid.
+
+    This is CityLearn's reliability-metrics model. On each day an outage starts with
+    probability `saifi / 365`, at a uniformly drawn hour, and lasts an exponential time with
+    a mean of `caidi` minutes, rounded down to whole hours, so that some last no hour at all.
+    Overlapping outages merge, and the end of the month cuts the last one.
+    """
+    # CityLearn never starts an outage on day 0, because it selects the days with an outage
+    # by an index that is not zero.
+    days = jnp.arange(1, NUM_HOURS // HOURS_PER_DAY)
+    happen_key, start_key, length_key = jax.random.split(key, 3)
+    happens = jax.random.bernoulli(happen_key, saifi / 365, days.shape)
+    start = days * HOURS_PER_DAY
+    start += jax.random.randint(start_key, days.shape, 0, HOURS_PER_DAY)
+    minutes = caidi * jax.random.exponential(length_key, days.shape, jnp.float32)
+    # Numerics: longer outages could exceed the largest integer, 2**31 - 1.
+    hours = jnp.minimum(jnp.floor(minutes / 60), NUM_HOURS)
+    end = start + hours.astype(start.dtype)
+    hour = jnp.arange(NUM_HOURS)[:, None]
+    return (happens & (start <= hour) & (hour < end)).any(axis=1)
+
+
+def _count_hour(
+    outcome: Outcome,
+    outage: Bool[Array, ""],
+    flows: Flows,
+    occupied: Bool[Array, " building"],
+    violated: Bool[Array, " building"],
+) -> Outcome:
+    """Add an hour to the sums if it is an outage hour.
+
+    Unserved energy is the energy requested in outages and not delivered. An agent can lower
+    it by requesting less cooling, so violations are counted too: the occupied outage hours
+    in which the temperature left the comfort band.
+    """
+    missing = flows.requested - flows.served
+    return Outcome(
+        requested=outcome.requested + jnp.where(outage, flows.requested, 0.0),
+        unserved=outcome.unserved + jnp.where(outage, missing, 0.0),
+        occupied=outcome.occupied + (outage & occupied),
+        violated=outcome.violated + (outage & occupied & violated),
+    )
+
+
+def _mean_ratio(part: PerBuilding, whole: PerBuilding) -> Float[Array, ""]:
+    """Return the mean of part / whole over buildings; zero where `whole` is zero."""
+    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 0.0).mean()
+
+
+def _checked_buildings(buildings: Any) -> tuple[int, ...]:
+    """Return the numbers of the buildings as a tuple, or raise a `ValueError`."""
     listed = isinstance(buildings, tuple | list | np.ndarray)
     given = tuple(buildings) if listed else (buildings,)
     numbers = [
@@ -228,26 +299,17 @@ def checked_buildings(buildings: Any) -> tuple[int, ...]:
     if not given or len(set(numbers) & known) < len(given):
         raise ValueError(
             f"buildings must be different whole numbers from 1 to {NUM_BUILDINGS}, got "
-            f"{buildings!r}. Write (1,) for the first building alone."
+            f"{buildings!r}. Write (1,) for only the first building."
         )
     return tuple(numbers)
 
 
-def check_number(name: str, value: Any, most: float, meaning: str) -> None:
-    """Raise unless a parameter is a number in its range; NaN is in none."""
-    is_number = isinstance(value, int | float | np.number)
-    if not is_number or isinstance(value, bool) or not 0 <= value <= most:
-        raise ValueError(
-            f"{name} must be a number in [0, {most}], got {value!r}. {meaning}"
-        )
-
-
-def most_discomfort(buildings: tuple[int, ...]) -> float:
-    """A sum that no episode's cost can exceed, from the temperature model's range."""
+def _cost_bound(buildings: tuple[int, ...]) -> float:
+    """Return an upper bound on an episode's cost, from the range of the temperatures."""
     coldest, hottest = temperature_range(load_model(buildings))
     month = load_month(buildings)
     recorded = np.abs(month.ideal_temperature - month.set_point)
     widest = np.maximum(hottest - month.set_point, month.set_point - coldest)
     worst = np.where(np.arange(NUM_HOURS)[:, None] < WARM_UP, recorded, widest)
-    # Numerics: the margin is for sums in single precision.
+    # Numerics: the factor leaves a margin for sums in single precision.
     return float(worst[1:].mean(axis=1).sum() * 1.001)

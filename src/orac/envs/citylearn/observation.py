@@ -1,13 +1,12 @@
-"""What the agent sees of CityLearn: thirty named numbers, scaled to their ranges.
+"""Observations of CityLearn: named numbers, scaled to their ranges.
 
-The order is CityLearn's for a central agent: calendar, weather, carbon intensity and
-prices once, among the first building's own eleven numbers, then the other buildings'
-own. The ranges are those of CityLearn's observation space; a value may leave its range,
-because CityLearn only estimates some of them. All values are those of the hour that has
-just ended: nothing here tells of the next one but CityLearn's own forecasts.
+The order is CityLearn's for a central agent: calendar, weather, carbon intensity and prices
+once, among the first building's own eleven numbers, followed by the other buildings' own
+numbers. The ranges are those of CityLearn's observation space. A value may leave its range,
+because CityLearn only estimates some of them. All values belong to the hour that has just
+ended; only CityLearn's forecasts say anything about later hours.
 """
 
-import difflib
 from functools import cache
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from orac.config.validation import check_choice
 from orac.envs.citylearn.data import load_battery, load_devices, load_month, load_shared
 
 FORECASTS = ("", "_predicted_6h", "_predicted_12h", "_predicted_24h")
@@ -44,8 +44,8 @@ OWN_AFTER = (
 )
 
 
-class Caused(NamedTuple):
-    """Numbers of a building that depend on actions or outages, by CityLearn's names."""
+class SimulatedValues(NamedTuple):
+    """Values that depend on actions or outages, with CityLearn's names."""
 
     indoor_dry_bulb_temperature: Float[Array, " building"]
     dhw_storage_soc: Float[Array, " building"]
@@ -57,65 +57,59 @@ class Caused(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where each number stands, and its range."""
+    """Order and ranges of the numbers of an observation."""
 
     names: tuple[str, ...]
-    """One a number, repeated for each further building."""
-    known: np.ndarray
-    """What the data tell, `(hour, observation)`; zero where a number is caused."""
+    """Name of each number; the names of own numbers repeat for each further building."""
+    exogenous: np.ndarray
+    """Values from the data, `(hour, observation)`; zero where a number is simulated."""
     source: np.ndarray
-    """Place of each number in a row of `known` followed by the caused ones."""
+    """Index of each number in a row of `exogenous` followed by the simulated values."""
     low: np.ndarray
     span: np.ndarray
 
 
 @cache
 def load_layout(buildings: tuple[int, ...]) -> Layout:
-    """Order, data and ranges of the observations of the chosen buildings."""
+    """Return order, data and ranges of the observations of the chosen buildings."""
     first = (*SHARED_BEFORE, *OWN_BEFORE, *SHARED_AFTER, *OWN_AFTER)
     places = [(name, 0) for name in first]
     for other in range(1, len(buildings)):
         places += [(name, other) for name in OWN_BEFORE + OWN_AFTER]
-    known, ranges = known_values(buildings), caused_ranges(buildings)
-    for name, values in known.items():
+    month = load_month(buildings)
+    exogenous = {
+        **{name: load_shared(name, buildings) for name in SHARED_BEFORE + SHARED_AFTER},
+        "non_shiftable_load": month.plug_load,
+        "solar_generation": month.solar,
+        "occupant_count": month.occupants,
+        "indoor_dry_bulb_temperature_set_point": month.set_point,
+    }
+    ranges = _simulated_ranges(buildings)
+    for name, values in exogenous.items():
         ranges[name] = (values.min(axis=0), values.max(axis=0))
-    nothing = np.zeros_like(known["hour"])
+    zero = np.zeros_like(month.set_point)
     source = np.arange(len(places), dtype=np.int32)
     for place, (name, building) in enumerate(places):
-        if name in Caused._fields:
-            row = Caused._fields.index(name)
+        if name in SimulatedValues._fields:
+            row = SimulatedValues._fields.index(name)
             source[place] = len(places) + row * len(buildings) + building
-    limits = np.array([[r[i] for r in ranges[name]] for name, i in places])
+    limits = np.array([[limit[i] for limit in ranges[name]] for name, i in places])
     low, high = limits.T.astype(np.float32)
     return Layout(
         names=tuple(name for name, _ in places),
-        known=np.stack([known.get(name, nothing)[:, i] for name, i in places], axis=1),
+        exogenous=np.stack(
+            [exogenous.get(name, zero)[:, i] for name, i in places], axis=1
+        ),
         source=source,
         low=low,
         span=high - low,
     )
 
 
-def known_values(buildings: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Numbers that the data tell for the whole month, `(hour, building)` by name."""
-    month = load_month(buildings)
-    shared = {
-        name: np.repeat(load_shared(name)[:, None], len(buildings), axis=1)
-        for name in SHARED_BEFORE + SHARED_AFTER
-    }
-    return {
-        **shared,
-        "non_shiftable_load": month.plug_load,
-        "solar_generation": month.solar,
-        "occupant_count": month.occupants,
-        "indoor_dry_bulb_temperature_set_point": month.set_point,
-    }
-
-
-def caused_ranges(
+def _simulated_ranges(
     buildings: tuple[int, ...],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Low and high of the caused numbers, per building, as CityLearn estimates them."""
+    """Return CityLearn's estimated low and high of the simulated values per building."""
     month, devices = load_month(buildings), load_devices(buildings)
     zero, one = (np.full(len(buildings), value, np.float32) for value in (0, 1))
     margin = np.float32(1.15)
@@ -139,25 +133,18 @@ def caused_ranges(
     }
 
 
-def observe(
-    layout: Layout, hour: Int[Array, ""], caused: Caused
+def make_observation(
+    layout: Layout, hour: Int[Array, ""], simulated: SimulatedValues
 ) -> Float[Array, " observation"]:
-    """Everything seen after `hour`, each number scaled by its range."""
-    values = jnp.concatenate([jnp.asarray(layout.known)[hour], *caused])
+    """Return the observation at the end of `hour`, each number scaled by its range."""
+    values = jnp.concatenate([jnp.asarray(layout.exogenous)[hour], *simulated])
     return (values[layout.source] - layout.low) / layout.span
 
 
-def read(
+def read_observation(
     layout: Layout, observation: Float[Array, "*batch observation"], name: str
 ) -> Float[Array, "*batch place"]:
-    """A number in its own unit, by name; one place a building, or one if shared."""
-    places = [i for i, known in enumerate(layout.names) if known == name]
-    if not places:
-        near = difflib.get_close_matches(name, layout.names, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"expected the name of an observation, got {name!r}.{hint} "
-            f"Known: {', '.join(dict.fromkeys(layout.names))}."
-        )
-    where = np.array(places, np.int32)
+    """Return the numbers with this name in their own unit: one per building, or a shared one."""
+    check_choice("The name of an observation", name, dict.fromkeys(layout.names))
+    where = np.flatnonzero(np.array(layout.names) == name).astype(np.int32)
     return observation[..., where] * layout.span[where] + layout.low[where]
