@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from orac.api import Agent
 from orac.config import presets
-from orac.training.run_logger import RunRecords
+from orac.training.run_logger import RunLogger
 
 EVERY = 10_000
 
@@ -47,13 +47,13 @@ def maze(steps: int = 60_000) -> None:
     agent = Agent(config.env.id, config)
     advance = Stopwatch(agent.runner.advance)
     agent.runner.advance = advance
-    watch = Stopwatch(RunRecords.save)
-    original, RunRecords.save = RunRecords.save, lambda *all: watch(*all)
+    watch = Stopwatch(RunLogger.save)
+    original, RunLogger.save = RunLogger.save, lambda *all: watch(*all)
     try:
         with tempfile.TemporaryDirectory() as out:
             agent.learn(out=out, progress_bar=False, trackers=())
     finally:
-        RunRecords.save = original
+        RunLogger.save = original
     # The first stretch compiles, and those before learning starts do not learn.
     learning = config.training.learning_starts // config.training.log_every + 1
     step = statistics.median(advance.seconds[learning:]) / config.training.log_every

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from orac.config.schema import AgentConfig
-from orac.core.cost_models import Problem, input_size
+from orac.core.cost_models import Problem
+from orac.core.risk_forms import make_learner
 from orac.training.xla import compiler_options
 
 
@@ -65,7 +66,7 @@ def cost_layers(
     problem: Problem, config: AgentConfig, batch: int, quantiles: int
 ) -> list[Dense]:
     """One cost critic; an implicit one embeds each shared level once."""
-    inputs = input_size(problem, config) + problem.action_size
+    inputs = make_learner(problem, config).costs.input_size + problem.action_size
     if config.risk_form != "implicit":
         outputs = 1 if config.risk_form == "scalar" else config.num_quantiles
         return mlp_layers(batch, (inputs, *config.hidden_sizes, outputs))
@@ -80,7 +81,7 @@ def cost_layers(
 
 def products_of(problem: Problem, config: AgentConfig, batch: int) -> list[Product]:
     """The whole list for one update."""
-    inputs = input_size(problem, config)
+    inputs = make_learner(problem, config).costs.input_size
     actor = mlp_layers(batch, (inputs, *config.hidden_sizes, 2 * problem.action_size))
     reward = mlp_layers(batch, (inputs + problem.action_size, *config.hidden_sizes, 1))
     cost = cost_layers(problem, config, batch, config.num_quantiles)

@@ -10,6 +10,7 @@ the floor's matrix products with their FLOPs.
 import argparse
 import importlib.util
 import os
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from orac.config import presets
 from orac.config.schema import AgentConfig
 from orac.core import agent as agents
 from orac.core.cost_models import Context, Problem, make_problem
+from orac.core.risk_forms import make_learner
 from orac.core.types import Transition
 from orac.training.xla import compiler_options
 
@@ -70,16 +72,17 @@ def time_update(
     A program asks the system for its scratch memory at each call; for one update alone
     that can cost more than the update (`one call` in the table).
     """
+    learner = make_learner(problem, config)
 
     def updates(state: agents.AgentState) -> agents.AgentState:
         def one(state: agents.AgentState, step: jax.Array) -> tuple[Any, Any]:
             key = jax.random.fold_in(jax.random.key(1), step)
-            return agents.update(key, state, batch, problem, config)
+            return agents.update(key, state, batch, learner)
 
         return jax.lax.scan(one, state, jnp.arange(loop))[0]
 
     program = jax.jit(updates, donate_argnums=0, compiler_options=compiler_options())
-    box = [agents.init(jax.random.key(0), problem, config)]
+    box = [agents.init(jax.random.key(0), learner)]
 
     def call():
         box[0] = jax.block_until_ready(program(box[0]))
@@ -88,18 +91,17 @@ def time_update(
 
 
 def time_act(config: AgentConfig, problem: Problem) -> float:
+    learner = make_learner(problem, config)
     act = jax.jit(
-        agents.act, static_argnums=(5, 6), compiler_options=compiler_options()
+        partial(agents.act, learner=learner), compiler_options=compiler_options()
     )
-    state = agents.init(jax.random.key(0), problem, config)
+    state = agents.init(jax.random.key(0), learner)
     context = Context.start(1, jnp.full(problem.num_constraints, 0.5))
     observation = jnp.zeros((1, problem.observation_size))
     key = jax.random.key(1)
 
     def call():
-        jax.block_until_ready(
-            act(key, state, observation, context, 4.0, problem, config)
-        )
+        jax.block_until_ready(act(key, state, observation, context, 4.0))
 
     return median_ms(call, calls=100)
 

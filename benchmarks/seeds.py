@@ -18,6 +18,7 @@ from learner import cases, random_batch
 from timing import median_ms
 
 from orac.core import agent as agents
+from orac.core.risk_forms import make_learner
 from orac.training.xla import compiler_options
 
 PRESETS = {"maze": "maze orac-iqn", "safety": "safety orac-lin"}
@@ -26,14 +27,15 @@ PRESETS = {"maze": "maze orac-iqn", "safety": "safety orac-lin"}
 def time_update(preset: str, seeds: int, calls: int) -> float:
     """Milliseconds for one update of every seed, in one program."""
     config, problem = cases()[PRESETS[preset]]
+    learner = make_learner(problem, config)
     keys = jax.random.split(jax.random.key(0), seeds)
-    states = jax.vmap(lambda key: agents.init(key, problem, config))(keys)
+    states = jax.vmap(lambda key: agents.init(key, learner))(keys)
     batch = random_batch(problem)
     batches = jax.tree.map(lambda x: jnp.stack([x] * seeds), batch)
 
     def update_all(keys, states, batches):
         def one(key, state, batch):
-            return agents.update(key, state, batch, problem, config)[0]
+            return agents.update(key, state, batch, learner)[0]
 
         return jax.vmap(one)(keys, states, batches)
 

@@ -9,7 +9,8 @@ from timing import median_ms
 from torch import nn
 
 from orac.config.schema import AgentConfig
-from orac.core.cost_models import Problem, input_size
+from orac.core.cost_models import Problem
+from orac.core.risk_forms import make_learner
 from orac.core.types import Transition
 
 
@@ -61,7 +62,10 @@ def quantile_loss(predictions, levels, targets, widths, kappa):
 class Twin:
     def __init__(self, config: AgentConfig, problem: Problem):
         self.config, self.problem = config, problem
-        inputs, actions = input_size(problem, config), problem.action_size
+        inputs, actions = (
+            make_learner(problem, config).costs.input_size,
+            problem.action_size,
+        )
         hidden, norm = config.hidden_sizes, config.layer_norm
         self.actor = mlp((inputs, *hidden, 2 * actions), norm)
         self.reward = nn.ModuleList(

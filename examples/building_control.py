@@ -15,7 +15,11 @@ from pathlib import Path
 import orac
 from orac.envs.citylearn.drawing import plot_episode
 from orac.envs.citylearn.env import CityLearn
-from orac.evaluation.rollout import baseline_config, evaluate_baseline
+from orac.evaluation.rollout import (
+    baseline_config,
+    evaluate_baseline,
+    record_episodes,
+)
 
 HOUSE = "orac/CityLearn-v0"
 RULES = ("thermostat", "battery_reserve")
