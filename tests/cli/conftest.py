@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.command_examples import ENV, train_words
+from helpers.command_examples import ENV, train_arguments
 from orac.cli.main import main
 from orac.runs.directory import run_path
 
@@ -12,5 +12,5 @@ def trained_run(tmp_path_factory):
     """The directory of a run of 800 steps."""
     out = tmp_path_factory.mktemp("runs")
     arguments = ["--algo=wcsac", f"--env-id={ENV}", f"--out={out}"]
-    assert main(["train", *arguments, *train_words(800, 400)]) == 0
+    assert main(["train", *arguments, *train_arguments(800, 400)]) == 0
     return run_path(out, ENV, "wcsac", 0, "default")

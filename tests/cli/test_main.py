@@ -57,7 +57,10 @@ INVALID = [
     (["train", "--env-id=Pendulum-v1"], "cost_fn="),
     (["train", "--env-id=no.such.module:Name-v0"], "which cannot be imported"),
     (["train", "--env-id=Pendulum-v1", "--cost-fn=too_fast"], "my_costs:too_fast"),
-    (["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"], "but it is a float"),
+    (
+        ["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"],
+        "must be a function of (obs",
+    ),
     (["train", "--set=env.cost_fn=my:cost"], "does not cause its import"),
     (["resume", "/nowhere"], "/nowhere"),
     (["evaluate", "/nowhere"], "/nowhere"),
@@ -66,9 +69,12 @@ INVALID = [
     (["evaluate", "--rule=no", "--certify", "--confidence=95"], "It is a fraction"),
     (
         ["evaluate", "--rule=no", "--episodes=1000000000"],
-        "at most 10,000,000, got 1,000",
+        "episodes must be in [1, 1e+07]",
     ),
-    (["evaluate", "--rule=no", "--episodes=0"], "episodes must be a whole number of at least 1"),
+    (
+        ["evaluate", "--rule=no", "--episodes=0"],
+        "episodes must be a whole number of at least 1",
+    ),
     (["evaluate", "/nowhere", "--video=a.xyz"], "written as .gif or .mp4, got 'a.xyz'"),
     (["evaluate", "/nowhere", "--seeds", "1", "2"], "of one seed, got --seeds 1 2."),
     (["evaluate", "/nowhere", "--set=seed=1"], "--set is only for a --rule"),
@@ -78,7 +84,7 @@ INVALID = [
     ),
     (
         ["report", "/nowhere", "--out=x.html", "--format=csv"],
-        "must end in .csv, as its format is csv; got 'x.html'",
+        "must end in .csv, because its format is csv",
     ),
     (["evaluate", "--rule=thermostatt"], "Did you mean 'thermostat'?"),
     (

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import yaml
 
-from helpers.command_examples import ENV, train_words
+from helpers.command_examples import ENV, train_arguments
 from orac.api import Agent
 from orac.cli.main import main
 from orac.cli.train import finish
 from orac.config import presets, serialization
 from orac.reports.run_reader import read_columns
 
-TINY = train_words(800, 400)
+TINY = train_arguments(800, 400)
 
 
 def test_a_run_directory_has_all_its_files(trained_run):
