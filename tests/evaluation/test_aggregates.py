@@ -1,4 +1,4 @@
-"""rliable's aggregates: hand-worked estimates, intervals that survive few runs."""
+"""Aggregates of rliable: estimates computed by hand, and coverage with few runs."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from orac.evaluation import aggregates
 from orac.evaluation.intervals import ONE_RUN
 
 
-def test_interquartile_mean_leaves_out_a_quarter_at_each_end():
-    # Of eight values two go at each end: (3 + 4 + 5 + 9) / 4.
+def test_interquartile_mean_excludes_a_quarter_at_each_end():
+    # Of eight values two are excluded at each end: (3 + 4 + 5 + 9) / 4.
     interval = aggregates.interquartile_mean(
         [100.0, 3.0, 4.0, -50.0, 5.0, 9.0, 1.0, 20.0]
     )
@@ -56,7 +56,7 @@ def test_probability_of_improvement_averages_over_tasks():
     assert aggregates.probability_of_improvement(ours, theirs).estimate == 0.5
 
 
-def test_improvement_of_one_is_the_other_s_loss():
+def test_swapping_the_sets_mirrors_the_improvement():
     random = np.random.default_rng(4)
     ours, theirs = random.normal(1, 1, (5, 2)), random.normal(0, 1, (7, 2))
     forward = aggregates.probability_of_improvement(ours, theirs)
@@ -91,8 +91,8 @@ def test_probability_of_improvement_covers_at_least_93_percent(shift):
     assert hits / 500 >= 0.93
 
 
-def test_profile_is_the_share_of_runs_above_each_threshold():
-    # Strictly above, as rliable has it: a score equal to the threshold is not.
+def test_profile_is_the_fraction_of_runs_above_each_threshold():
+    # Strictly above, as in rliable: a score equal to the threshold does not count.
     scores = np.array([[1.0, 4.0], [2.0, 5.0]])
     profile = aggregates.performance_profile(scores, [0.0, 1.0, 3.0, 6.0])
     np.testing.assert_allclose(profile.estimate, [1, 0.75, 0.5, 0])
@@ -103,7 +103,7 @@ def test_profile_is_the_share_of_runs_above_each_threshold():
     assert profile.high.max() <= 1
 
 
-def test_profile_of_one_task_has_clopper_pearson_s_limits():
+def test_profile_of_one_task_has_clopper_and_pearsons_limits():
     profile = aggregates.performance_profile([1.0, 2.0, 3.0, 4.0, 5.0], [3.5, 9.0])
     for i, successes in enumerate((2, 0)):
         oracle = stats.binomtest(successes, 5).proportion_ci(0.95, "exact")
@@ -123,12 +123,12 @@ def test_one_run_per_task_gives_no_interval(aggregate):
     assert (found.low, found.high, found.method) == (None, None, ONE_RUN)
 
 
-def test_tasks_must_match():
+def test_both_sets_need_the_same_tasks():
     with pytest.raises(ValueError, match=r"got 2 and 3\. Compare the common"):
         aggregates.probability_of_improvement(np.ones((2, 2)), np.ones((2, 3)))
 
 
-def test_failed_runs_are_refused():
+def test_failed_runs_raise_an_error():
     with pytest.raises(ValueError, match=r"in runs 0, 2 \(counted from 0\)"):
         aggregates.interquartile_mean([np.nan, 1.0, np.inf])
 

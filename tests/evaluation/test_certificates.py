@@ -1,4 +1,4 @@
-"""Certificates: sound for every distribution tried, near the best that can be had."""
+"""Certificates hold for every distribution tried, and are close to the best bound."""
 
 import math
 
@@ -8,14 +8,13 @@ import pytest
 from scipy import stats
 
 from orac.core import risk
-from orac.evaluation import certificates
-from orac.evaluation import cvar_bounds as betting
+from orac.evaluation import certificates, cvar_bounds
 from orac.evaluation.certificates import (
     certify_cvar,
     certify_violations,
     cvar_upper_bound,
     episodes_needed,
-    share_upper_bound,
+    proportion_upper_bound,
     violation_sentence,
 )
 
@@ -25,7 +24,7 @@ def sample_cvar(costs, tail):
 
 
 def atoms(values, chances):
-    """Draws from a few values, and the exact CVaR of their distribution."""
+    """Return a sampler of a discrete distribution, and its exact CVaR."""
 
     def cvar(tail):
         order = np.argsort(values)[::-1]
@@ -37,18 +36,18 @@ def atoms(values, chances):
 
 
 def triangle():
-    """24 sqrt(U): the CVaR is 24 (2 / 3) (1 - (1 - tail)^1.5) / tail."""
+    """Return the same for 24 sqrt(U), whose CVaR is 16 (1 - (1 - tail)^1.5) / tail."""
     return (
         lambda random, n: 24 * np.sqrt(random.random(n)),
         lambda tail: 16 * (1 - (1 - tail) ** 1.5) / tail,
     )
 
 
-# The atoms at the bound are as rare as 60 episodes can just fail to see.
+# The atoms at the bound are so rare that 60 episodes may miss them.
 DISTRIBUTIONS = {
     "unseen atom": atoms([4.0, 24.0], [0.953, 0.047]),
     "just seen atom": atoms([4.0, 24.0], [0.925, 0.075]),
-    "two doors": atoms([2.0, 20.0], [0.85, 0.15]),
+    "two paths": atoms([2.0, 20.0], [0.85, 0.15]),
     "three": atoms([0.0, 10.0, 24.0], [0.9, 0.08, 0.02]),
     "triangle": triangle(),
 }
@@ -82,9 +81,9 @@ def test_bound_covers_at_least_95_percent_at_every_tail(name, tail):
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
 @pytest.mark.parametrize("tail", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("episodes", [3, 60, 1000])
-def test_equal_costs_never_exclude_an_atom_that_could_go_unseen(episodes, tail, level):
-    # With chance p of the bound, all episodes cost 4 with probability (1 - p)^n. No sound
-    # bound may exclude the p at which that is 1 - level; a good one is not far above.
+def test_equal_costs_do_not_exclude_an_atom_that_may_be_unseen(episodes, tail, level):
+    # If the bound has probability p, all episodes cost 4 with probability (1 - p)^n. No
+    # valid bound can exclude the p at which that is 1 - level; a good one is close to it.
     p = 1 - (1 - level) ** (1 / episodes)
     least = 4 + 20 * min(p / tail, 1)
     upper = cvar_upper_bound(np.full(episodes, 4.0), tail, 24.0, level)
@@ -95,36 +94,36 @@ def test_equal_costs_never_exclude_an_atom_that_could_go_unseen(episodes, tail, 
 
 def test_perfect_long_path_policy_is_bounded_near_five():
     # Cost always 4 of at most 24. By hand: 4 + 20 (1 - 0.05^(1/1000)) / 0.05 = 5.1965 is
-    # the least sound bound; the bound by the Dvoretzky-Kiefer-Wolfowitz inequality is
+    # the smallest valid bound; the bound by the Dvoretzky-Kiefer-Wolfowitz inequality is
     # 4 + 20 sqrt(log(20) / 2000) / 0.05 = 19.48.
     upper = cvar_upper_bound(np.full(1000, 4.0), 0.05, 24.0)
     assert 5.1965 < upper < 5.28
 
 
-def test_wealth_has_no_more_than_its_stake_to_expect_when_the_hypothesis_holds():
-    draw, cvar = DISTRIBUTIONS["two doors"]
+def test_expected_wealth_is_at_most_one_under_the_hypothesis():
+    draw, cvar = DISTRIBUTIONS["two paths"]
     random, truth = np.random.default_rng(1), cvar(0.25) / 24
     wealth = []
     for _ in range(400):
         costs = draw(random, 60) / 24
-        bets = betting.place_bets(betting.shuffles(costs), 0.25, 0.95)
+        bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.25, 0.95)
         wealth.append(math.exp(bets.log_wealth(truth)))
     assert np.mean(wealth) <= 1 + 3 * np.std(wealth) / math.sqrt(400)
 
 
-def test_wealth_grows_with_the_cvar_that_is_doubted():
+def test_wealth_increases_with_the_cvar_of_the_hypothesis():
     costs = np.random.default_rng(2).beta(2, 5, 200)
-    bets = betting.place_bets(betting.shuffles(costs), 0.1, 0.95)
+    bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.1, 0.95)
     wealth = [bets.log_wealth(c) for c in np.linspace(0, 0.999, 40)]
     assert (np.diff(wealth) > 0).all()
 
 
-def test_pivots_and_bets_do_not_see_what_they_bet_on():
+def test_pivots_and_bets_depend_only_on_earlier_episodes():
     costs = np.random.default_rng(3).random((1, 300))
     changed = costs.copy()
     changed[:, 200:] = 0.9
-    first = betting.place_bets(costs, 0.2, 0.95)
-    second = betting.place_bets(changed, 0.2, 0.95)
+    first = cvar_bounds.place_bets(costs, 0.2, 0.95)
+    second = cvar_bounds.place_bets(changed, 0.2, 0.95)
     before = np.cumsum(first.lengths) - first.lengths <= 200
     assert before.sum() > 20
     np.testing.assert_array_equal(first.pivots[:, before], second.pivots[:, before])
@@ -176,12 +175,12 @@ def test_too_little_evidence_gives_the_declared_bound(costs):
     assert cvar_upper_bound(costs, 0.05, 24.0) == 24.0
 
 
-def test_costs_a_rounding_error_beyond_the_bound_are_taken_as_the_bound():
+def test_costs_a_rounding_error_above_the_bound_are_clipped():
     costs = np.full(20, np.float32(24.000002))
     assert cvar_upper_bound(costs, 0.5, 24.0) == 24.0
 
 
-def test_episodes_needed_is_where_the_bound_meets_the_limit():
+def test_episodes_needed_is_the_number_at_which_the_bound_meets_the_limit():
     costs = 24 * np.random.default_rng(9).beta(2, 5, 500)
     limit = sample_cvar(costs, 0.1) + 0.5
     needed = episodes_needed(costs, limit, 0.1, 24.0)
@@ -193,20 +192,20 @@ def test_episodes_needed_is_where_the_bound_meets_the_limit():
     assert bounds[0] <= limit < bounds[1]
 
 
-def test_episodes_needed_is_what_there_is_when_that_suffices():
+def test_episodes_needed_is_the_present_number_if_that_is_enough():
     assert episodes_needed(np.full(1000, 4.0), 6.0, 0.05, 24.0) == 1000
     assert episodes_needed([4.0], 24.0, 0.05, 24.0) == 1
 
 
-def test_share_bound_agrees_with_scipy_s_exact_one_sided_test():
+def test_proportion_bound_agrees_with_scipys_exact_one_sided_test():
     for violations in (0, 3, 49):
         oracle = stats.binomtest(violations, 50, alternative="less")
         expected = oracle.proportion_ci(0.95, "exact").high
-        assert share_upper_bound(violations, 50) == pytest.approx(expected)
-    assert share_upper_bound(50, 50) == 1
+        assert proportion_upper_bound(violations, 50) == pytest.approx(expected)
+    assert proportion_upper_bound(50, 50) == 1
 
 
-def test_sentence_of_a_certificate_that_holds():
+def test_sentence_of_a_certified_limit():
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=6.0, tail=0.05, cost_bound=24.0
     )
@@ -217,7 +216,7 @@ def test_sentence_of_a_certificate_that_holds():
     )
 
 
-def test_sentence_of_one_that_needs_more_episodes():
+def test_sentence_if_more_episodes_are_needed():
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=5.0, tail=0.05, cost_bound=24.0
     )
@@ -228,7 +227,7 @@ def test_sentence_of_one_that_needs_more_episodes():
     )
 
 
-def test_sentence_of_one_that_no_episodes_can_help():
+def test_sentence_if_more_episodes_would_not_help():
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=4.0, tail=1.0, cost_bound=24.0
     )
@@ -240,8 +239,8 @@ def test_sentence_of_one_that_no_episodes_can_help():
     )
 
 
-def test_sentence_of_one_that_would_need_more_than_a_million(monkeypatch):
-    monkeypatch.setattr(certificates, "_MOST_EPISODES", 2000)
+def test_sentence_if_too_many_episodes_would_be_needed(monkeypatch):
+    monkeypatch.setattr(certificates, "MAX_EPISODES", 2000)
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=4.1, tail=0.05, cost_bound=24.0
     )
@@ -250,7 +249,7 @@ def test_sentence_of_one_that_would_need_more_than_a_million(monkeypatch):
     )
 
 
-def test_sentence_of_a_bound_that_says_nothing():
+def test_sentence_if_the_bound_is_the_declared_one():
     certificate = certify_cvar(
         [4.0, 4.0], 4.0, cost_limit=6.0, tail=0.05, cost_bound=24.0
     )
@@ -264,24 +263,24 @@ def certify(costs, cost_limit, cost_bound=24.0):
     )
 
 
-def test_a_bound_below_the_limit_certifies_without_any_merit_of_the_policy():
+def test_a_declared_bound_below_the_limit_certifies_any_policy():
     sentence = certify([4.0], 30.0).sentence()
     assert "at most the declared bound, 24 (limit 30)" in sentence
-    assert sentence.endswith("certified by that bound alone, whatever the policy")
+    assert sentence.endswith("certified by the declared bound, whatever the policy")
 
 
-def test_one_episode_is_spelled_as_one():
+def test_the_sentence_of_one_episode_is_singular():
     sentence = certify([0.0], 0.0, cost_bound=None).sentence()
     assert "about 59 episodes like these" in sentence
     whole = certify_violations([0.0], 5.0, tail=0.96).sentence()
     assert whole.endswith("is below 0.95 (limit 0.96): certified by 1 episode")
 
 
-def test_where_nothing_can_cost_no_episode_is_needed():
+def test_a_cost_bound_of_zero_needs_no_more_episodes():
     assert episodes_needed([0.0, 0.0], 0.0, 0.05, 0.0) == 2
 
 
-def test_without_a_declared_bound_the_sentence_says_why_and_what_can_be_said():
+def test_sentence_without_a_declared_bound_is_about_violations():
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=5.0, tail=0.05, cost_bound=None
     )
@@ -296,13 +295,20 @@ def test_without_a_declared_bound_the_sentence_says_why_and_what_can_be_said():
     )
 
 
-def test_violations_tell_how_many_episodes_they_would_need():
-    # Nothing seen in 20 episodes excludes 13.9 %; (1 - 0.05)^n = 0.05 at n = 58.4.
+def test_certificate_of_violations_has_the_number_of_episodes_needed():
+    # No violation in 20 episodes excludes 13.9 %; (1 - 0.05)^n = 0.05 at n = 58.4.
     certificate = certify_violations(np.zeros(20), 5.0, 0.05)
     assert certificate.upper == pytest.approx(1 - 0.05 ** (1 / 20))
     assert 59 <= certificate.episodes_needed <= 61
     hopeless = certify_violations(np.full(20, 9.0), 5.0, 0.05)
     assert (hopeless.upper, hopeless.episodes_needed) == (1.0, None)
+
+
+def test_the_search_for_few_episodes_ends():
+    # The root of (1 - 0.5)^n = 0.05 is 4.3, so five episodes without a violation certify.
+    certificate = certify_violations([0.0], 5.0, tail=0.5)
+    assert certificate.upper == pytest.approx(0.95)
+    assert certificate.episodes_needed == 5
 
 
 @pytest.mark.parametrize(
@@ -316,14 +322,14 @@ def test_violations_tell_how_many_episodes_they_would_need():
         ),
         (
             lambda: cvar_upper_bound([1.0], 0.1, -1.0),
-            "cost_bound must be a finite number",
+            "cost_bound must be at least 0, got -1",
         ),
-        (lambda: cvar_upper_bound([30.0], 0.1, 24.0), "a certificate rests on it"),
+        (lambda: cvar_upper_bound([30.0], 0.1, 24.0), "a certificate relies on it"),
         (lambda: cvar_upper_bound([-1.0], 0.1, 24.0), r"got costs in \[-1, -1\]"),
         (lambda: cvar_upper_bound([], 0.1, 24.0), "one cost per episode"),
         (lambda: certify_violations([np.nan, 1.0], 5.0, 0.1), "in 1 of 2 episodes"),
-        (lambda: share_upper_bound(3, 2), "got 3 of 2"),
-        (lambda: share_upper_bound(0.5, 2), "whole numbers"),
+        (lambda: proportion_upper_bound(3, 2), "got 3 of 2"),
+        (lambda: proportion_upper_bound(0.5, 2), "whole numbers"),
         (lambda: certify([4.0], math.nan), "cost_limit must be at least 0, got nan"),
         (lambda: certify([4.0], -1.0), "cost_limit must be at least 0, got -1"),
         (
@@ -333,19 +339,19 @@ def test_violations_tell_how_many_episodes_they_would_need():
         (lambda: episodes_needed([4.0], math.inf, 0.1, 24.0), "cost_limit must be"),
     ],
 )
-def test_what_cannot_be_certified_is_refused_with_the_reason(call, text):
+def test_invalid_arguments_raise_an_error_with_the_reason(call, text):
     with pytest.raises(ValueError, match=text):
         call()
 
 
-def test_how_often_the_limit_is_exceeded_is_a_sentence_of_its_own():
+def test_violation_sentence_has_bound_limit_and_count():
     # The root of (1 - p)^93 = 0.05 is 0.03169.
     assert violation_sentence(np.full(93, 4.0), 5.0) == (
         "with 95 % confidence an episode's cost exceeds the limit with probability at most "
         "0.0317 (limit 5, exceeded by 0 of 93 episodes)"
     )
-    told = violation_sentence([4.0, 6.0], 5.0, 0.9, "cost heat")
-    assert told.startswith("with 90 % confidence an episode's cost heat exceeds")
-    assert told.endswith("at most 0.949 (limit 5, exceeded by 1 of 2 episodes)")
+    sentence = violation_sentence([4.0, 6.0], 5.0, 0.9, "cost heat")
+    assert sentence.startswith("with 90 % confidence an episode's cost heat exceeds")
+    assert sentence.endswith("at most 0.949 (limit 5, exceeded by 1 of 2 episodes)")
     with pytest.raises(ValueError, match="must be a finite number"):
         violation_sentence([np.nan], 5.0)

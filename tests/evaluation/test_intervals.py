@@ -1,14 +1,14 @@
-"""Intervals between seeds: hand-worked values, properties, and coverage that is measured."""
+"""Intervals over seeds: values computed by hand, properties and measured coverage."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from orac.evaluation import intervals as statistics
+from orac.evaluation import intervals
 
 
 def success_like(random, shape):
-    """Half of the runs succeed nine times in ten, the others one time in ten."""
+    """Half of the runs have success rates near 0.9, the others near 0.1."""
     good = random.random(shape) < 0.5
     return np.where(good, random.beta(18, 2, shape), random.beta(2, 18, shape))
 
@@ -23,35 +23,35 @@ DISTRIBUTIONS = {
 def test_student_interval_of_three_runs_by_hand():
     # mean 2, standard deviation 1, standard error 1 / sqrt(3) = 0.57735,
     # t of two degrees at 0.975 is 4.30265: half width 2.48414.
-    interval = statistics.mean_interval([1.0, 2.0, 3.0])
+    interval = intervals.mean_interval([1.0, 2.0, 3.0])
     assert interval.n == 3
     expected = (2, 2 - 2.48414, 2 + 2.48414)
     found = (interval.estimate, interval.low, interval.high)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_one_run_gives_no_interval_and_says_so():
-    interval = statistics.mean_interval([3.5])
+def test_one_run_has_no_interval():
+    interval = intervals.mean_interval([3.5])
     assert (interval.low, interval.high) == (None, None)
     assert str(interval) == "3.5 (n = 1: one run gives no interval)"
 
 
 def test_an_interval_prints_its_level_and_number_of_runs():
-    interval = statistics.Interval(2.0, 1.25, 2.75, 0.95, "Student t", 5)
+    interval = intervals.Interval(2.0, 1.25, 2.75, 0.95, "Student t", 5)
     assert str(interval) == "2 [1.25, 2.75] (95 %, n = 5)"
 
 
 @pytest.mark.parametrize("value", [4.0, 0.1, 0.0, -1e6 / 3])
-def test_equal_runs_have_no_interval_and_say_so(value):
-    interval = statistics.mean_interval([value] * 6)
+def test_equal_runs_have_no_interval(value):
+    interval = intervals.mean_interval([value] * 6)
     assert (interval.low, interval.high, interval.n) == (None, None, 6)
-    assert interval.method == statistics.ALL_EQUAL
+    assert interval.method == intervals.ALL_EQUAL
     assert "(n = 6: all runs equal, which gives no interval)" in str(interval)
-    band = statistics.mean_band(np.array([[1.0, value], [2.0, value]]))
+    band = intervals.mean_band(np.array([[1.0, value], [2.0, value]]))
     assert np.isfinite(band.low[0]) and np.isnan(band.low[1]) and np.isnan(band.high[1])
 
 
-def test_the_method_is_widened_only_where_it_is():
+def test_the_method_names_the_widening_only_where_it_applies():
     for runs, method in (
         (3, "Student t"),
         (4, "Student t, widened by skew"),
@@ -59,66 +59,66 @@ def test_the_method_is_widened_only_where_it_is():
         (201, "Student t"),
     ):
         values = np.arange(float(runs))
-        assert statistics.mean_interval(values).method == method
-        other = statistics.difference_interval(values, [1.0, 2.0]).method
+        assert intervals.mean_interval(values).method == method
+        other = intervals.difference_interval(values, [1.0, 2.0]).method
         assert other == method.replace("Student", "Welch")
 
 
-def test_a_share_stays_in_its_bounds():
+def test_an_interval_stays_within_the_bounds():
     shares = [0.9, 1.0, 1.0]
-    assert statistics.mean_interval(shares).high > 1
-    inside = statistics.mean_interval(shares, bounds=(0.0, 1.0))
-    assert inside.high == 1 and inside.low == statistics.mean_interval(shares).low
-    difference = statistics.difference_interval(
+    assert intervals.mean_interval(shares).high > 1
+    inside = intervals.mean_interval(shares, bounds=(0.0, 1.0))
+    assert inside.high == 1 and inside.low == intervals.mean_interval(shares).low
+    difference = intervals.difference_interval(
         [0.0, 1.0], [1.0, 0.0], bounds=(0.0, 1.0)
     )
     assert (difference.low, difference.high) == (-1, 1)
 
 
 @pytest.mark.parametrize("runs", [5, 10])
-def test_shares_of_episodes_are_covered_in_their_bounds(runs):
+def test_bounded_intervals_of_success_rates_cover_the_mean(runs):
     # Seeds differ (beta with mean 0.2), and each is evaluated on 100 episodes.
     random = np.random.default_rng(runs)
     rates = random.binomial(100, random.beta(4, 16, (runs, 2000))) / 100
-    band = statistics.mean_band(rates, bounds=(0.0, 1.0))
+    band = intervals.mean_band(rates, bounds=(0.0, 1.0))
     assert band.low.min() >= 0 and band.high.max() <= 1
     assert np.mean((band.low <= 0.2) & (band.high >= 0.2)) >= 0.93
 
 
 def test_symmetric_runs_have_a_symmetric_interval():
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0])
-    interval = statistics.mean_interval(np.repeat(values, 3))
+    interval = intervals.mean_interval(np.repeat(values, 3))
     assert interval.low == pytest.approx(-interval.high, rel=0.05)
 
 
-def test_skewed_runs_get_a_longer_side_where_the_tail_is():
+def test_skewed_runs_have_a_longer_side_towards_the_tail():
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.5, 1.8, 2.4, 6.0])
     half = stats.t.ppf(0.975, 7) * values.std(ddof=1) / np.sqrt(8)
-    interval = statistics.mean_interval(values)
+    interval = intervals.mean_interval(values)
     above, below = interval.high - values.mean(), values.mean() - interval.low
     assert below == pytest.approx(half)
     assert 1.1 * half < above <= 1.5 * half + 1e-12
 
 
-def test_the_interval_moves_and_stretches_with_the_values():
+def test_the_interval_shifts_and_scales_with_the_values():
     values = np.random.default_rng(0).lognormal(size=7)
-    plain = statistics.mean_interval(values)
-    moved = statistics.mean_interval(10 + 3 * values)
+    plain = intervals.mean_interval(values)
+    moved = intervals.mean_interval(10 + 3 * values)
     expected = (10 + 3 * plain.low, 10 + 3 * plain.high)
     np.testing.assert_allclose((moved.low, moved.high), expected, rtol=1e-9)
 
 
 def test_a_higher_level_gives_a_wider_interval():
     values = [1.0, 2.0, 4.0, 3.0, 2.5]
-    narrow, wide = (statistics.mean_interval(values, level) for level in (0.8, 0.99))
+    narrow, wide = (intervals.mean_interval(values, level) for level in (0.8, 0.99))
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
 def test_a_band_is_the_interval_of_each_column():
     values = np.random.default_rng(1).lognormal(size=(5, 3))
-    band = statistics.mean_band(values)
+    band = intervals.mean_band(values)
     for column in range(3):
-        interval = statistics.mean_interval(values[:, column])
+        interval = intervals.mean_interval(values[:, column])
         assert band.low[column] == pytest.approx(interval.low)
         assert band.high[column] == pytest.approx(interval.high)
 
@@ -130,37 +130,37 @@ def test_nominal_95_percent_covers_at_least_93_from_five_runs_on(name, runs):
     random = np.random.default_rng(runs)
     hits = []
     for _ in range(4):
-        band = statistics.mean_band(draw(random, (runs, 500)))
+        band = intervals.mean_band(draw(random, (runs, 500)))
         hits.append((band.low <= mean) & (mean <= band.high))
     # 2000 sets of runs: the standard error of the measured coverage is 0.5 %.
     assert np.mean(hits) >= 0.93
 
 
-def test_difference_of_few_runs_agrees_with_scipy_s_welch():
-    # Below four runs there is no telling skew, and nothing is widened.
+def test_difference_of_few_runs_agrees_with_scipys_welch():
+    # With fewer than four runs nothing is widened.
     ours, theirs = [3.0, 5.0, 4.5], [1.0, 1.2, 0.7]
     oracle = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
-    interval = statistics.difference_interval(ours, theirs)
+    interval = intervals.difference_interval(ours, theirs)
     assert interval.n == 3
     assert interval.estimate == pytest.approx(np.mean(ours) - np.mean(theirs))
     np.testing.assert_allclose((interval.low, interval.high), oracle, rtol=1e-9)
 
 
-def test_difference_is_never_shorter_than_welch_s_nor_half_again_as_long():
+def test_difference_is_between_one_and_one_and_a_half_times_welchs():
     random = np.random.default_rng(2)
     for _ in range(5):
         ours, theirs = random.lognormal(size=6), random.normal(1, 0.5, 8)
         welch = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
-        interval = statistics.difference_interval(ours, theirs)
+        interval = intervals.difference_interval(ours, theirs)
         longer = (interval.high - interval.low) / (welch.high - welch.low)
         assert 1 <= longer <= 1.5
 
 
-def test_swapping_both_sets_turns_the_difference_round():
+def test_swapping_the_sets_mirrors_the_difference():
     random = np.random.default_rng(3)
     ours, theirs = random.lognormal(size=6), random.lognormal(1, 0.5, 9)
-    forward = statistics.difference_interval(ours, theirs)
-    backward = statistics.difference_interval(theirs, ours)
+    forward = intervals.difference_interval(ours, theirs)
+    backward = intervals.difference_interval(theirs, ours)
     assert forward.low == pytest.approx(-backward.high)
     assert forward.high == pytest.approx(-backward.low)
 
@@ -172,38 +172,39 @@ def test_difference_covers_at_least_93_percent_of_unequal_skewed_runs(runs):
     for _ in range(1000):
         ours = random.lognormal(0, 0.5, runs)
         theirs = 3 * random.lognormal(0, 0.5, runs)
-        interval = statistics.difference_interval(ours, theirs)
+        interval = intervals.difference_interval(ours, theirs)
         hits += interval.low <= truth <= interval.high
     assert hits / 1000 >= 0.93
 
 
 def test_difference_of_equal_runs_has_no_interval():
-    interval = statistics.difference_interval([2.0, 2.0], [1.0, 1.0, 1.0])
+    interval = intervals.difference_interval([2.0, 2.0], [1.0, 1.0, 1.0])
     assert (interval.estimate, interval.low, interval.high) == (1.0, None, None)
-    assert interval.method == statistics.ALL_EQUAL
-    # One side that spreads is enough.
-    assert statistics.difference_interval([2.0, 3.0], [1.0, 1.0]).low is not None
+    assert interval.method == intervals.ALL_EQUAL
+    # It is enough if the runs of one set differ.
+    assert intervals.difference_interval([2.0, 3.0], [1.0, 1.0]).low is not None
 
 
-def test_difference_with_one_run_on_a_side_has_no_interval():
-    interval = statistics.difference_interval([2.0], [1.0, 1.5])
+def test_difference_with_one_run_in_a_set_has_no_interval():
+    interval = intervals.difference_interval([2.0], [1.0, 1.5])
     assert (interval.low, interval.high, interval.n) == (None, None, 1)
-    assert interval.method == statistics.ONE_RUN
+    assert interval.method == intervals.ONE_RUN
 
 
 @pytest.mark.parametrize("successes", [0, 1, 7, 19, 20])
-def test_share_agrees_with_scipy_s_exact_interval(successes):
+def test_proportion_agrees_with_scipys_exact_interval(successes):
     oracle = stats.binomtest(successes, 20).proportion_ci(0.95, "exact")
-    interval = statistics.share_interval(successes, 20)
+    interval = intervals.proportion_interval(successes, 20)
     np.testing.assert_allclose((interval.low, interval.high), oracle, atol=1e-12)
 
 
-def test_share_covers_at_least_its_level_for_every_true_share():
-    runs, shares = 15, np.linspace(0.001, 0.999, 331)
-    intervals = [statistics.share_interval(k, runs) for k in range(runs + 1)]
+def test_proportion_covers_at_least_its_level_for_every_true_value():
+    runs, proportions = 15, np.linspace(0.001, 0.999, 331)
+    found = [intervals.proportion_interval(k, runs) for k in range(runs + 1)]
     covered = sum(
-        stats.binom.pmf(k, runs, shares) * ((i.low <= shares) & (shares <= i.high))
-        for k, i in enumerate(intervals)
+        stats.binom.pmf(k, runs, proportions)
+        * ((i.low <= proportions) & (proportions <= i.high))
+        for k, i in enumerate(found)
     )
     assert covered.min() >= 0.95
 
@@ -211,22 +212,22 @@ def test_share_covers_at_least_its_level_for_every_true_share():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: statistics.mean_interval([1.0], 95.0), "0.95 for 95 % confidence"),
-        (lambda: statistics.mean_interval([1.0, np.nan]), "NaN or infinity in runs 1 "),
+        (lambda: intervals.mean_interval([1.0], 95.0), "0.95 for 95 % confidence"),
+        (lambda: intervals.mean_interval([1.0, np.nan]), "NaN or infinity in runs 1 "),
         (
-            lambda: statistics.mean_interval([]),
+            lambda: intervals.mean_interval([]),
             "expected one value per run, got an arr",
         ),
-        (lambda: statistics.mean_interval(np.ones((2, 2))), r"array of shape \(2, 2\)"),
+        (lambda: intervals.mean_interval(np.ones((2, 2))), r"array of shape \(2, 2\)"),
         (
-            lambda: statistics.mean_band(np.ones((2, 2, 2))),
+            lambda: intervals.mean_band(np.ones((2, 2, 2))),
             r"\(run,\) or \(run, task\)",
         ),
-        (lambda: statistics.share_interval(3, 2), "got 3 of 2"),
-        (lambda: statistics.share_interval(0, 0), "n of at least 1"),
-        (lambda: statistics.share_interval(1.5, 3), "whole numbers"),
+        (lambda: intervals.proportion_interval(3, 2), "got 3 of 2"),
+        (lambda: intervals.proportion_interval(0, 0), "n of at least 1"),
+        (lambda: intervals.proportion_interval(1.5, 3), "whole numbers"),
     ],
 )
-def test_what_has_no_answer_is_refused_with_the_reason(call, text):
+def test_invalid_arguments_raise_an_error_with_the_reason(call, text):
     with pytest.raises(ValueError, match=text):
         call()

@@ -1,41 +1,62 @@
-"""Whole episodes, kept one by one, and the numbers made of them."""
+"""Episodes of policies: summaries on device and host, recordings and videos."""
 
+from functools import partial
+from types import SimpleNamespace
+
+import gymnasium
+import imageio.v3 as imageio
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
-from orac.config.schema import Constraint
-from orac.core import risk
-from orac.envs.gym_adapter.make import make_host
+from orac.config.schema import Constraint, EnvConfig
 from orac.envs.baselines import long_path, short_path
+from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation import rollout
-from orac.evaluation.result import Episodes, risk_of_episodes, summarise, value_at_risk
-from orac.evaluation.rollout import roll_out, roll_out_host
+from orac.evaluation.result import summarise
+from orac.evaluation.rollout import (
+    baseline_config,
+    check_video_path,
+    evaluate_baseline,
+    record_episodes,
+    record_video,
+    roll_out,
+    roll_out_host,
+)
 
 CONSTRAINT = Constraint("cost", limit=5.0, tail=0.05)
 
 
-def play(controller, episodes=400, seed=0):
-    maze = GuardedMaze()
-    rule = controller(maze)
+BASELINES = {make: jax.jit(make(GuardedMaze())) for make in (long_path, short_path)}
+
+
+def act(params, key, observation, baseline=None):
+    return BASELINES[baseline](observation)
+
+
+POLICIES = {make: partial(act, baseline=make) for make in BASELINES}
+"""One function per baseline, so that tests share the compiled programs."""
+
+
+def play(baseline, episodes=4000, seed=0):
     return roll_out(
-        jax.random.key(seed), None, maze, lambda _, __, seen: rule(seen), episodes
+        jax.random.key(seed), None, GuardedMaze(), POLICIES[baseline], episodes
     )
 
 
 def test_the_long_path_costs_four_in_every_episode():
     rolled = play(long_path)
-    assert len(rolled) == 400 and (rolled.cost == 4).all()
+    assert len(rolled) == 4000 and (rolled.cost == 4).all()
     assert (rolled.metrics["path"] == 1).all()
     summary = summarise(rolled, [CONSTRAINT], ["cost"], GuardedMaze.METRICS)
     assert summary["cost/cvar_0.05"] == summary["cost/mean"] == 4
     assert summary["cost/violation_rate"] == 0 and summary["cost/limit"] == 5
 
 
-def test_the_short_path_is_cheap_on_average_and_dear_in_the_tail():
-    rolled = play(short_path, episodes=4000)
+def test_the_short_path_has_a_low_mean_and_a_high_tail():
+    rolled = play(short_path)
     assert set(np.unique(rolled.cost)) == {2.0, 20.0}
     summary = summarise(
         rolled, [CONSTRAINT], ["cost"], GuardedMaze.METRICS, tails=(1.0,)
@@ -47,69 +68,159 @@ def test_the_short_path_is_cheap_on_average_and_dear_in_the_tail():
     assert summary["cost/violation_rate"] == (rolled.cost > 5).mean()
 
 
-def test_evaluations_use_the_critics_own_risk_function():
-    costs = np.array([1.0, 2.0, 3.0, 10.0])
-    with jax.enable_x64(True):
-        expected = float(risk.sample_risk(jnp.asarray(costs), risk.cvar(0.3)))
-    assert risk_of_episodes(costs, risk.cvar(0.3)) == expected
-    # The worst 0.3 of four episodes: all of the 10 (0.25) and 0.05 of the 3.
-    assert expected == pytest.approx((0.25 * 10 + 0.05 * 3) / 0.3, rel=1e-12)
-
-
-def test_episode_costs_are_summed_in_double_precision():
-    costs = np.array([16_777_216.0, 16_777_217.0])
-    assert risk_of_episodes(costs, risk.mean()) == 16_777_216.5
-
-
-def test_value_at_risk_is_the_least_cost_that_most_episodes_keep():
-    costs = np.arange(1.0, 101.0)
-    assert value_at_risk(costs, 0.05) == 95
-    assert value_at_risk(costs, 1.0) == 1
-    assert value_at_risk(costs, 0.001) == 100
-
-
 def test_the_same_key_plays_the_same_episodes():
     one, same, other = play(short_path), play(short_path), play(short_path, seed=1)
     np.testing.assert_array_equal(one.reward, same.reward)
     assert not np.array_equal(one.reward, other.reward)
 
 
-def test_more_episodes_than_fit_side_by_side_are_played_in_batches(monkeypatch):
-    monkeypatch.setattr(rollout, "MAX_BATCH", 64)
-    rolled = play(short_path, episodes=149)
-    assert len(rolled) == 149 and rolled.cost.shape == (149, 1)
-    assert all(len(values) == 149 for values in rolled.metrics.values())
-    first, second, third = np.split(rolled.reward, [50, 100])
+def test_many_episodes_are_played_in_batches(monkeypatch):
+    monkeypatch.setattr(rollout, "MAX_BATCH", 4000)
+    rolled = play(short_path, episodes=11_999)
+    assert len(rolled) == 11_999 and rolled.cost.shape == (11_999, 1)
+    assert all(len(values) == 11_999 for values in rolled.metrics.values())
+    first, second, third = np.split(rolled.reward, [4000, 8000])
     assert not np.array_equal(first, second)
-    assert not np.array_equal(second[:49], third)
+    assert not np.array_equal(second[:3999], third)
 
 
-def test_rows_hold_every_episode_with_its_metrics():
-    episodes = Episodes(
-        np.array([1.0, 2.0]), np.array([[3.0, 5.0], [4.0, 6.0]]), np.array([7, 8]), {}
-    )
-    rows = episodes.rows(["cost", "heat"])
-    assert rows[1] == {
-        "episode": 1,
-        "reward": 2.0,
-        "cost": 4.0,
-        "cost/heat": 6.0,
-        "length": 8,
-    }
-
-
-def test_environments_on_the_host_contribute_the_same_number_of_episodes():
+def test_host_environments_contribute_equally_many_episodes():
     host = make_host("orac/GuardedMaze-v0", 3, vectorization="sync")
     rolled = roll_out_host(
-        jax.random.key(0), lambda key, seen: np.zeros((3, 2), np.float32), host, 7
+        jax.random.key(0),
+        lambda key, observation: np.zeros((3, 2), np.float32),
+        host,
+        7,
     )
     host.close()
     assert len(rolled) == 7 and rolled.cost.shape == (7, 1)
-    # A still agent drifts: most episodes last their hundred steps.
+    # Without actions the agent only drifts, and most episodes last a hundred steps.
     assert rolled.length.max() == 100 and (rolled.reward >= -32).all()
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 10**9])
-def test_episodes_that_cannot_be_played_are_refused(episodes):
+def test_an_invalid_number_of_episodes_raises_an_error(episodes):
     with pytest.raises(ValueError, match="episodes must be"):
         play(long_path, episodes=episodes)
+
+
+def test_a_baseline_is_evaluated_like_an_agent():
+    config = baseline_config(
+        "orac/GuardedMaze-v0", "long_path", 3, ["constraints.0.tail=0.1"]
+    )
+    result, spec = evaluate_baseline(config, 40, tails=(0.5,))
+    assert (config.algo, config.seed, spec.name) == ("long_path", 3, "GuardedMaze")
+    assert len(result.episodes) == 40 and result["env/path_long"] == 1
+    assert result["cost/cvar_0.1"] == result["cost/cvar_0.5"] == 4
+
+
+def test_a_recording_has_every_step_of_every_episode():
+    policy = BASELINES[long_path]
+    recording = record_episodes(GuardedMaze(), policy, 3, seed=1)
+    steps = recording.lengths.max()
+    assert recording.observations.shape == (steps + 1, 3, 2)
+    assert recording.costs.shape == (steps, 3, 1) and not recording.frames
+    for i, length in enumerate(recording.lengths):
+        assert recording.costs[:length, i].sum() == 4
+    assert (recording.metrics["path"] == 1).all()
+    again = record_episodes(GuardedMaze(), policy, 3, seed=1)
+    np.testing.assert_array_equal(again.observations, recording.observations)
+
+
+def test_a_recording_of_a_gymnasium_environment_has_frames_and_a_flat_observation():
+    env = gymnasium.make("orac/GuardedMaze-v0", render_mode="rgb_array")
+    with env:
+        recording = record_episodes(env, BASELINES[long_path], seed=2)
+    steps = recording.lengths[0]
+    assert recording.observations.shape == (steps + 1, 1, 2)
+    assert recording.rewards.shape == (steps, 1)
+    assert len(recording.frames) == steps + 1 and recording.frames[0].ndim == 3
+
+
+class NoRenderMode(gymnasium.Env):
+    """An environment that never ends and takes no render_mode."""
+
+    observation_space = Box(-1.0, 1.0, (2,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class NoRenderMethod(NoRenderMode):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+
+class RendersNothing(NoRenderMethod):
+    def render(self):
+        return None
+
+
+class Renders(NoRenderMethod):
+    def render(self):
+        return np.full((4, 6, 3), 20 * self.steps, np.uint8)
+
+
+@pytest.fixture
+def film(tmp_path):
+    """Film an environment of a class, which ends after two steps or is cut at `length`."""
+
+    def record(kind, length=None):
+        name = f"{kind.__name__}-v0"
+        steps = 2 if length is None else None
+        gymnasium.register(name, entry_point=kind, max_episode_steps=steps)
+        made.append(name)
+        return imageio.imread(record_video(agent_in(name, length), tmp_path / "a.gif"))
+
+    made: list[str] = []
+    yield record
+    for name in made:
+        del gymnasium.registry[name]
+
+
+def agent_in(env_id, length=None):
+    return SimpleNamespace(
+        config=SimpleNamespace(env=EnvConfig(env_id, episode_length=length)),
+        spec=SimpleNamespace(episode_length=9),
+        predict=lambda flat: (np.zeros((len(flat), 1), np.float32), None),
+    )
+
+
+def test_video_has_a_frame_before_and_after_each_step(film):
+    frames = film(Renders)
+    assert frames.shape == (3, 4, 6, 3)
+    assert frames[:, 0, 0, 0].tolist() == [0, 20, 40]
+
+
+def test_video_ends_where_training_truncates_the_episode(film):
+    assert len(film(Renders, length=4)) == 5
+
+
+@pytest.mark.parametrize("kind", [NoRenderMode, NoRenderMethod, RendersNothing])
+def test_environment_without_frames_raises_an_error_that_says_what_to_add(film, kind):
+    with pytest.raises(ValueError) as caught:
+        film(kind)
+    assert str(caught.value) == (
+        f"{kind.__name__}-v0 cannot be filmed: let it take render_mode='rgb_array', name "
+        "that in metadata['render_modes'], and return an image of (height, width, 3) from "
+        "render()."
+    )
+
+
+def test_unregistered_environment_cannot_be_filmed(tmp_path):
+    with pytest.raises(ValueError, match=r"^Nowhere cannot be filmed: Environment"):
+        record_video(agent_in("Nowhere"), tmp_path / "a.gif")
+
+
+def test_video_path_must_end_in_a_known_format(tmp_path):
+    with pytest.raises(ValueError, match=r"got 'a\.avi'"):
+        check_video_path(tmp_path / "a.avi")

@@ -1,10 +1,9 @@
-"""Several runs on several tasks in one number, as rliable has it, with its interval.
+"""Aggregate statistics over runs and tasks, as in rliable, with confidence intervals.
 
-Agarwal et al. (2021, arXiv:2108.13264): interquartile mean, probability of improvement
-and performance profile. Scores are (run,) or (run, task); tasks must already be on one
-scale. The estimates are rliable's; the intervals are not always, because the percentile
-bootstrap covers too little at the number of runs that people have
-(`docs/statistics.md`). Knows nothing of agents or files.
+Interquartile mean, probability of improvement and performance profile of Agarwal et al.
+(2021, arXiv:2108.13264). Scores have the shape (run,) or (run, task), and tasks must be on
+one scale. The estimates are those of rliable, but not all intervals are, because the
+percentile bootstrap covers too little at usual numbers of runs (`docs/statistics.md`).
 """
 
 import math
@@ -29,10 +28,10 @@ _RESAMPLES = 10_000
 def stratified_resamples(
     scores: ArrayLike, resamples: int = _RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Runs drawn anew with replacement, apart for each task: (resample, run, task).
+    """Resample runs with replacement within each task: (resample, run, task).
 
-    rliable's bootstrap. Its plain percentile interval, `np.quantile` of a statistic of
-    these, covers too little below ten runs; the functions below do not use it as it is.
+    This is rliable's bootstrap. Its percentile interval, `np.quantile` of a statistic of
+    these, covers too little below ten runs, so the functions below correct it.
     """
     scores = finite_values(scores, 2)
     runs, tasks = scores.shape
@@ -45,12 +44,13 @@ def interquartile_mean(
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Mean of the middle half of all runs of all tasks, by the stratified bootstrap.
+    """Return the mean of the middle half of all runs of all tasks.
 
-    Each side is the longer one of two: the percentile interval with its levels moved
-    out to Phi(-+ t sqrt(n / (n - 1))) (Hesterberg, 2015, arXiv:1411.5279), and Student's
-    with the bootstrap's standard error. `n` is the number of runs per task. `bounds`
-    are those that a score itself has, as in `statistics.mean_band`.
+    Each side of the interval is the longer of two: the percentile interval of the
+    stratified bootstrap with its levels moved out to Phi(-+ t sqrt(n / (n - 1)))
+    (Hesterberg, 2015, arXiv:1411.5279), and Student's interval with the bootstrap's
+    standard error. `n` is the number of runs per task. `bounds` are the smallest and
+    largest possible score, as in `intervals.mean_band`.
     """
     check_level(level)
     scores = finite_values(scores, 2)
@@ -71,7 +71,7 @@ def interquartile_mean(
 
 
 def _middle_mean(values: np.ndarray) -> np.ndarray:
-    """Mean along the last axis without its lowest and highest quarter."""
+    """Return the mean along the last axis without the lowest and highest quarter."""
     cut = values.shape[-1] // 4
     ordered = np.sort(values, axis=-1)
     return ordered[..., cut : values.shape[-1] - cut].mean(axis=-1)
@@ -80,12 +80,12 @@ def _middle_mean(values: np.ndarray) -> np.ndarray:
 def probability_of_improvement(
     ours: ArrayLike, theirs: ArrayLike, level: float = 0.95
 ) -> Interval:
-    """P(a run of ours scores higher than one of theirs), ties half, averaged over tasks.
+    """Return P(a run of `ours` scores higher than one of `theirs`), averaged over tasks.
 
-    The estimate is rliable's. The bootstrap collapses when the two sets do not overlap,
-    so the interval is Newcombe's score interval (2006, method 5) with Student's
-    quantile, as if all tasks had the mean's probability: then the variance is largest.
-    `n` is the smaller number of runs per task.
+    Ties count half, as in rliable. The bootstrap interval has no width if the two sets do
+    not overlap, so the interval is Newcombe's score interval (2006, method 5) with
+    Student's quantile. All tasks are given the mean probability, for which the variance is
+    largest. `n` is the smaller number of runs per task.
     """
     check_level(level)
     first, second = finite_values(ours, 2), finite_values(theirs, 2)
@@ -103,13 +103,13 @@ def probability_of_improvement(
     degrees = tasks * (sum(runs) - 2)
     reach = float(special.stdtrit(degrees, (1 + level) / 2)) / math.sqrt(tasks)
     high = _score_limit(wins, runs, reach)
-    # Losing is winning seen from the other side.
+    # P(loss) = 1 - P(win), so the lower limit is the upper limit of losing.
     low = 1 - _score_limit(1 - wins, runs, reach)
     return Interval(wins, low, high, level, "Newcombe score", n)
 
 
 def _score_limit(wins: float, runs: tuple[int, int], reach: float) -> float:
-    """Largest p with p - wins <= reach * its standard error at p, by bisection."""
+    """Return the largest p with p - wins <= reach * its standard error, by bisection."""
     pairs, extra = runs[0] * runs[1], sum(runs) / 2 - 1
     low, high = wins, 1.0
     for _ in range(40):
@@ -124,11 +124,11 @@ def _score_limit(wins: float, runs: tuple[int, int], reach: float) -> float:
 def performance_profile(
     scores: ArrayLike, thresholds: ArrayLike, level: float = 0.95
 ) -> Band:
-    """Share of all runs of all tasks that score above each threshold.
+    """Return the fraction of all runs of all tasks that score above each threshold.
 
-    rliable's score distribution. The interval is Clopper and Pearson's, since the
-    bootstrap has none where all runs lie on one side of the threshold; tasks that differ
-    only make the count less spread than the binomial (Hoeffding, 1956).
+    This is rliable's score distribution. The interval is Clopper and Pearson's, because
+    the bootstrap has none where all runs are on one side of the threshold. If tasks
+    differ, the count has less spread than the binomial (Hoeffding, 1956).
     """
     check_level(level)
     scores = finite_values(scores, 2)

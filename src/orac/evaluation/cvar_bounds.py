@@ -1,10 +1,9 @@
-"""The gambler who bets against a high CVaR: a bound that holds for any distribution.
+"""Upper bounds of CVaR by betting, valid for any distribution of costs in [0, 1].
 
 Waudby-Smith and Ramdas (2024, arXiv:2010.09686) bound the mean of a bounded variable by
-the wealth of a gambler whom a high mean would ruin. Here the variable is the excess over
-a pivot, since CVaR <= pivot + E(X - pivot)+ / tail for every pivot, and both the pivot
-and the bet are chosen from the episodes before. `docs/statistics.md` has the proof.
-Costs are in [0, 1] here; this room knows nothing of limits or sentences.
+the wealth of a gambler who bets that the mean is low. Here the variable is the excess over
+a pivot, because CVaR <= pivot + E(X - pivot)+ / tail for every pivot. Both the pivot and
+the bet are chosen from earlier episodes. `docs/statistics.md` has the proof.
 """
 
 import math
@@ -14,21 +13,22 @@ import numpy as np
 from scipy import special
 
 _PRIOR_EPISODES = 0.05
-"""Weight of an imagined episode at the bound, so that no bet risks all (measured)."""
+"""Weight of an imagined episode at the bound, so that no bet risks everything. The value
+was chosen by measurement."""
 _GROWTH = 1.1
-"""Pivot and bet are renewed whenever the episodes seen have grown by this factor."""
-_MOST_ORDERS = 8
-_MOST_VALUES = 400_000
-"""Orders times episodes, at most: the order matters less the more episodes there are."""
+"""Pivot and bet are updated whenever the number of past episodes grew by this factor."""
+_MAX_ORDERS = 8
+_MAX_VALUES = 400_000
+"""Limit of orders times episodes. With more episodes their order matters less."""
 
 
-def least_rejected(costs: np.ndarray, tail: float, level: float) -> float:
-    """The least c such that CVaR >= c is rejected at `level`; 1 when none is.
+def smallest_rejected_cvar(costs: np.ndarray, tail: float, level: float) -> float:
+    """Return the smallest c for which CVaR >= c is rejected at `level`; 1 if none is.
 
-    Depends on the order of the episodes only weakly: the stake is spread over a few
-    fixed shuffles of it.
+    The order of the episodes has little influence, because the wealth is averaged over a
+    few fixed shuffles.
     """
-    bets = place_bets(shuffles(costs), tail, level)
+    bets = place_bets(shuffle(costs), tail, level)
     low, high = 0.0, 1.0
     for _ in range(25):
         middle = (low + high) / 2
@@ -38,35 +38,38 @@ def least_rejected(costs: np.ndarray, tail: float, level: float) -> float:
 
 
 def rejects(costs: np.ndarray, cvar: float, tail: float, level: float) -> bool:
-    """Whether these episodes refute, at `level`, that CVaR is `cvar` < 1 or more."""
-    bets = place_bets(shuffles(costs), tail, level)
+    """Return whether these episodes reject CVaR >= `cvar` at `level`, for `cvar` < 1."""
+    bets = place_bets(shuffle(costs), tail, level)
     return bets.log_wealth(cvar) >= -math.log1p(-level)
 
 
-def shuffles(costs: np.ndarray) -> np.ndarray:
-    """(order, episode): the same episodes in a few orders that do not look at them."""
-    orders = max(1, min(_MOST_ORDERS, _MOST_VALUES // len(costs)))
+def shuffle(costs: np.ndarray) -> np.ndarray:
+    """Return the episodes in a few random orders, as an array (order, episode)."""
+    orders = max(1, min(_MAX_ORDERS, _MAX_VALUES // len(costs)))
     random = np.random.default_rng(0)
     return random.permuted(np.tile(costs, (orders, 1)), axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Bets:
-    """One gambler per order; pivots and fractions are constant within a block."""
+    """Bets on the episodes in each order. They are constant within a block of episodes."""
 
     excess: np.ndarray
     """(order, episode): (cost - pivot)+ / (1 - pivot), in [0, 1]."""
     pivots: np.ndarray
+    """(order, block)"""
     fractions: np.ndarray
+    """(order, block): fraction of the wealth that is bet."""
     lengths: np.ndarray
+    """Episodes in each block."""
     tail: float
 
     def log_wealth(self, cvar: float) -> float:
-        """Log of the mean wealth of all gamblers when CVaR >= `cvar` is what they doubt.
+        """Return the log of the mean wealth over orders from betting against CVaR >= `cvar`.
 
-        CVaR <= b + E(X - b)+ / tail for any b, so CVaR >= c makes the expected excess at
-        least mu = tail (c - b) / (1 - b), and 1 + f (mu - excess) / (1 - mu) is a fair or
-        losing game for any f in [0, 1]. It grows in c: rejecting is monotone.
+        CVaR <= b + E(X - b)+ / tail for any b. So if CVaR >= c, the expected excess is at
+        least mu = tail (c - b) / (1 - b), and the factor 1 + f (mu - excess) / (1 - mu)
+        has an expectation of at most 1 for any f in [0, 1]. The wealth increases with c.
         """
         expected = self.tail * (cvar - self.pivots) / (1 - self.pivots)
         stake = self.fractions / (1 - expected)
@@ -77,10 +80,10 @@ class Bets:
 
 
 def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
-    """Pivot and fraction of each block from the episodes before it alone.
+    """Choose the pivot and the fraction of each block from the episodes before it.
 
-    The pivot is the value at risk of the past at a slightly smaller tail: under the worst
-    distribution that the data do not exclude, the tail begins further out.
+    The pivot is the value at risk of the past at a slightly smaller tail, because the tail
+    starts further out in the worst distribution that the data do not exclude.
     """
     n = orders.shape[1]
     starts = _block_starts(n)
@@ -93,7 +96,7 @@ def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
         rank = seen - 1 - min(int(pivot_tail * seen), seen - 1)
         past = orders[:, :seen]
         pivot = np.partition(past, rank, axis=1)[:, rank]
-        # Any pivot is sound; at the bound itself there would be nothing to bet on.
+        # Any pivot is valid, but at the bound itself there is nothing to bet on.
         pivots[:, i] = np.where(pivot < 1, pivot, 0)
         excess = _excess(past, pivots[:, i : i + 1])
         total = seen + _PRIOR_EPISODES
@@ -116,24 +119,24 @@ def _excess(costs: np.ndarray, pivots: np.ndarray) -> np.ndarray:
 
 
 def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.ndarray:
-    """Kelly's fraction for the two-point law {0, s} with the excess's two moments.
+    """Return Kelly's fractions for two-point distributions with the moments of the excess.
 
-    q = P(s); the bet is made against the p that this law would just reject in the end,
-    KL(q, p) = log(1 / (1 - level)) / n, and never exceeds the one for a law that has
-    shown nothing but the imagined episode at the bound.
+    The distribution is on {0, s} with q = P(s). The bet is made against the p that it would
+    just reject after all n episodes, KL(q, p) = log(1 / (1 - level)) / n. It is at most the
+    bet for a distribution of which only the imagined episode at the bound was observed.
     """
     size, q = moments[1] / moments[0], moments[0] ** 2 / moments[1]
-    p = _rejected_share(q, growth)
+    p = _rejected_probability(q, growth)
     kelly = (1 - q / p) * (1 - p * size) / (size * (1 - p))
     prior = _PRIOR_EPISODES / (seen + _PRIOR_EPISODES)
-    most = 1 - prior / _rejected_share(prior, growth)
-    fractions = np.clip(kelly, 0, most)
+    largest = 1 - prior / _rejected_probability(prior, growth)
+    fractions = np.clip(kelly, 0, largest)
     fractions[:, 0] = 0.0
     return fractions
 
 
-def _rejected_share(q: np.ndarray, growth: float) -> np.ndarray:
-    """The p above q with KL(q, p) = growth, by bisection."""
+def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
+    """Return the p above q with KL(q, p) = growth, by bisection."""
     low, high = q, np.ones_like(q)
     for _ in range(40):
         p = (low + high) / 2
@@ -142,5 +145,5 @@ def _rejected_share(q: np.ndarray, growth: float) -> np.ndarray:
             np.where(divergence < growth, p, low),
             np.where(divergence < growth, high, p),
         )
-    # Numerics: p = 1 would divide by zero, where the fraction is clipped anyway.
+    # Numerics: p = 1 would divide by zero, and the fraction is clipped there anyway.
     return np.minimum(low, 1 - 1e-12)

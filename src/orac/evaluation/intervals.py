@@ -1,9 +1,9 @@
-"""Honest uncertainty between seeds: a training run is one sample, its episodes are not.
+"""Confidence intervals over seeds: for means, differences and proportions.
 
-Intervals for means, differences and shares. Which interval is used where was decided by
-measured coverage: `docs/statistics.md` has the table. One run has no interval, and says
-so. Pure NumPy and SciPy in float64; knows nothing of agents or files. The aggregates
-over several tasks live in `aggregates`, bounds within one seed in `certificates`.
+One training run is one sample, however many episodes it has. The intervals were chosen by
+measured coverage, which is in `docs/statistics.md`. A single run has no interval, and the
+result says so. `aggregates` has statistics over several tasks, and `certificates` bounds
+for one policy.
 """
 
 import math
@@ -17,13 +17,13 @@ from scipy import special
 ONE_RUN = "one run gives no interval"
 ALL_EQUAL = "all runs equal, which gives no interval"
 _RESAMPLES = 5_000
-_WIDEST = 1.5
-"""Most that skew may widen one side of Student's interval; see `mean_band`."""
+_MAX_WIDENING = 1.5
+"""Largest factor by which skew widens one side of Student's interval; see `mean_band`."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval; without one both bounds are None."""
+    """An estimate with its confidence interval; both bounds are None if there is none."""
 
     estimate: float
     low: float | None
@@ -31,7 +31,7 @@ class Interval:
     level: float
     method: str
     n: int
-    """Independent samples behind it: runs, or episodes for a share of episodes."""
+    """Number of independent samples: runs, or episodes for a proportion of episodes."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -42,7 +42,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """An interval at each point of a curve; pointwise, not for the curve as a whole."""
+    """A confidence interval at each point of a curve. It does not hold for all points at once."""
 
     estimate: np.ndarray
     low: np.ndarray | None
@@ -53,7 +53,7 @@ class Band:
 
 
 def check_level(level: float) -> None:
-    """Refuse a confidence level that is not a fraction strictly between 0 and 1."""
+    """Raise a `ValueError` for a confidence level that is not strictly between 0 and 1."""
     if not 0 < level < 1:
         raise ValueError(
             f"level must be strictly between 0 and 1, got {level}. "
@@ -61,12 +61,12 @@ def check_level(level: float) -> None:
         )
 
 
-def check_share(successes: float, n: float) -> None:
-    """Refuse a share that cannot be."""
+def check_proportion(successes: float, n: float) -> None:
+    """Raise a `ValueError` unless `successes` of `n` is possible."""
     whole = successes == math.floor(successes) and n == math.floor(n)
     if not (whole and 0 <= successes <= n and n >= 1):
         raise ValueError(
-            "a share needs whole numbers 0 <= successes <= n and n of at least 1, "
+            "a proportion needs whole numbers 0 <= successes <= n and n of at least 1, "
             f"got {successes} of {n}."
         )
 
@@ -76,9 +76,9 @@ def mean_interval(
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Mean over runs, with `mean_band`'s interval.
+    """Return the mean over runs with the interval of `mean_band`.
 
-    Runs that all agree have none: the spread is then unknown, not zero.
+    There is no interval if all runs are equal, because their spread is then unknown.
     """
     values = finite_values(values, 1)
     band = mean_band(values[:, None], level, bounds)
@@ -96,13 +96,13 @@ def mean_band(
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Band:
-    """Mean over runs at each point of (run, point), Student's interval widened by skew.
+    """Return the mean over runs at each point of (run, point), with an interval.
 
-    Each side is Student's t times the studentised bootstrap's quantile over t's own,
-    clipped to [1, 1.5]: normal data keep Student, skewed data get the longer side that
-    they need. Fewer than 4 runs, or more than 200, have Student's interval as it is.
-    Bounds are NaN where all runs agree. `bounds` are those that the mean itself has, 0
-    and 1 for a share: beyond them there is no truth to cover.
+    It is Student's interval widened by skew: each side is multiplied by the quantile of
+    the studentised bootstrap divided by that of t, clipped to [1, 1.5]. So normal data keep
+    Student's interval, and skewed data get a longer side. With fewer than 4 or more than
+    200 runs it is not widened. The interval is NaN where all runs are equal. `bounds` are
+    the smallest and largest possible mean, such as 0 and 1 for a proportion.
     """
     check_level(level)
     values = finite_values(values, 2)
@@ -118,7 +118,7 @@ def mean_band(
 
 
 def _all_equal(values: np.ndarray) -> np.ndarray:
-    """Points at which the runs differ by nothing that rounding would not explain."""
+    """Return the points at which the runs differ by at most a rounding error."""
     return np.ptp(values, axis=0) <= 1e-12 * np.abs(values).max(axis=0)
 
 
@@ -131,27 +131,27 @@ def _widened(*sizes: int) -> str:
 
 
 def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """How much longer than Student's each side must be, by the studentised bootstrap.
+    """Return the factors for both sides, by the studentised bootstrap.
 
-    Efron and Tibshirani (1993), section 12.5. The upper quantile of the resampled t
-    says how far the interval reaches down, and the other way round.
+    See Efron and Tibshirani (1993), section 12.5. The upper quantile of the resampled t
+    determines the lower side of the interval, and vice versa.
     """
     n = len(centred)
     if not _is_widened(n):
         return np.ones(centred.shape[1]), np.ones(centred.shape[1])
-    shares = _resampled_shares(n)
-    shift = shares @ centred
-    variance = shares @ centred**2 - shift**2
-    # Numerics: a resample of one run alone has no spread; equal runs have no shift.
+    weights = _resampling_weights(n)
+    shift = weights @ centred
+    variance = weights @ centred**2 - shift**2
+    # Numerics: a resample of only one run has no spread; equal runs have no shift.
     student = shift / np.sqrt(np.maximum(variance / (n - 1), np.finfo(float).tiny))
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = np.quantile(student, tails, axis=0) / special.stdtrit(n - 1, tails[1])
-    return np.clip(high, 1, _WIDEST), np.clip(-low, 1, _WIDEST)
+    return np.clip(high, 1, _MAX_WIDENING), np.clip(-low, 1, _MAX_WIDENING)
 
 
 @lru_cache(maxsize=8)
-def _resampled_shares(n: int) -> np.ndarray:
-    """(resample, run): how much of each resample is each run. Reports ask often."""
+def _resampling_weights(n: int) -> np.ndarray:
+    """Return the weight of each run in each resample, (resample, run). Reports call it often."""
     random = np.random.default_rng(0)
     return random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
 
@@ -162,12 +162,12 @@ def difference_interval(
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """Mean of our runs minus mean of theirs, with Welch's t interval (Welch, 1947).
+    """Return the mean of `ours` minus the mean of `theirs` with Welch's t interval (1947).
 
-    Each side's two standard errors are widened by skew as in `mean_band`. `n` is the
-    smaller number of runs. Runs are not paired: sharing a seed does not make two
-    different agents alike. Two sets of equal runs have no interval. `bounds` are those
-    of one mean, as in `mean_band`.
+    The two standard errors are widened by skew on each side, as in `mean_band`. `n` is the
+    smaller number of runs. Runs are not paired, because sharing a seed does not make two
+    different agents alike. Two sets of equal runs have no interval. `bounds` are those of
+    one mean, as in `mean_band`.
     """
     check_level(level)
     sets = [finite_values(ours, 1), finite_values(theirs, 1)]
@@ -183,23 +183,23 @@ def difference_interval(
     spread = float((parts**2 / (sizes - 1)).sum())
     degrees = max(float(parts.sum() ** 2 / spread), 1.0)
     quantile = float(special.stdtrit(degrees, (1 + level) / 2))
-    wide = [_skew_widening((part - part.mean())[:, None], level) for part in sets]
-    # The difference is low where ours is low or theirs is high.
-    below = math.sqrt(parts @ np.array([wide[0][0][0], wide[1][1][0]]) ** 2)
-    above = math.sqrt(parts @ np.array([wide[0][1][0], wide[1][0][0]]) ** 2)
-    widest = bounds[1] - bounds[0]
-    low = max(estimate - quantile * below, -widest)
-    high = min(estimate + quantile * above, widest)
+    widening = [_skew_widening((part - part.mean())[:, None], level) for part in sets]
+    # The difference is low if ours is low or theirs is high.
+    below = math.sqrt(parts @ np.array([widening[0][0][0], widening[1][1][0]]) ** 2)
+    above = math.sqrt(parts @ np.array([widening[0][1][0], widening[1][0][0]]) ** 2)
+    largest = bounds[1] - bounds[0]
+    low = max(estimate - quantile * below, -largest)
+    high = min(estimate + quantile * above, largest)
     return Interval(estimate, low, high, level, f"Welch t{_widened(*counts)}", n)
 
 
-def share_interval(successes: float, n: int, level: float = 0.95) -> Interval:
-    """Share of successes with the exact interval of Clopper and Pearson (1934).
+def proportion_interval(successes: float, n: int, level: float = 0.95) -> Interval:
+    """Return the proportion of successes with the interval of Clopper and Pearson (1934).
 
-    It never covers less than `level`, whatever the true share and n.
+    Its coverage is at least `level` for any true proportion and any n.
     """
     check_level(level)
-    check_share(successes, n)
+    check_proportion(successes, n)
     low, high = clopper_pearson(np.asarray(float(successes)), n, level)
     estimate = successes / n
     return Interval(estimate, float(low), float(high), level, "Clopper-Pearson", n)
@@ -208,16 +208,16 @@ def share_interval(successes: float, n: int, level: float = 0.95) -> Interval:
 def clopper_pearson(
     successes: np.ndarray, n: int, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both limits of `share_interval`, for many numbers of successes at once."""
+    """Return both limits of `proportion_interval` for an array of successes."""
     tail = (1 - level) / 2
-    # The beta distribution degenerates where nothing, or everything, succeeded.
+    # The beta distribution degenerates where none or all succeeded.
     low = special.betaincinv(np.maximum(successes, 0.5), n - successes + 1, tail)
     high = special.betainccinv(successes + 1, np.maximum(n - successes, 0.5), tail)
     return np.where(successes == 0, 0.0, low), np.where(successes == n, 1.0, high)
 
 
 def finite_values(values: ArrayLike, axes: int) -> np.ndarray:
-    """`values` in float64 with that many axes, or a clear refusal."""
+    """Return `values` in float64 with that many axes, after checking that all are finite."""
     array = np.asarray(values, np.float64)
     if axes == 2 and array.ndim == 1:
         array = array[:, None]
@@ -229,6 +229,6 @@ def finite_values(values: ArrayLike, axes: int) -> np.ndarray:
         raise ValueError(
             "every value must be a finite number, got NaN or infinity in runs "
             f"{', '.join(map(str, broken))} (counted from 0). A failed run has no "
-            "result: leave it out, and say how many failed."
+            "result: leave it out, and report how many failed."
         )
     return array

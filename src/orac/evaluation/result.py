@@ -161,8 +161,8 @@ def certify(
                 limit=constraint.limit,
                 level=confidence,
                 episodes=len(costs),
-                remark="bounds that hold for finitely many episodes are here for CVaR and "
-                "the mean only. Certify with risk 'cvar' and a tail.",
+                remark="bounds that hold for finitely many episodes exist here only for CVaR "
+                "and the mean. Certify with risk 'cvar' and a tail.",
             )
         certificates.append(certificate)
     return certificates

@@ -277,7 +277,7 @@ def _start_gym(
     frames.append(_render(env))
 
     def advance(t: int, action: Any) -> Step:
-        shaped = np.reshape(action[0], env.action_space.shape or ())
+        shaped = np.reshape(np.asarray(action)[0], env.action_space.shape or ())
         observation, reward, terminated, truncated, _ = env.step(shaped)
         frames.append(_render(env))
         arrays = map(np.array, ([reward], [[]], [terminated], [truncated]))
