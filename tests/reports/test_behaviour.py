@@ -88,7 +88,9 @@ def test_each_group_has_a_maze_and_missing_policies_a_note(groups):
     assert titles[0].startswith("wcsac (2 seeds)\n")
     assert titles[1] == "long_path (rule) (1 seed)\n5 took the long path"
     # A path, a start, an end and its costs for each of five episodes of two seeds.
-    assert len(panels[0].lines) == 2 * 5 * 4
+    assert len(panels[0].lines) == 2 * 5 * 4 + len(
+        picture.figure.legends[0].get_texts()
+    )
     (note,) = notes
     assert note.startswith("No picture without a policy: ")
     assert note.endswith("seed-002 has no checkpoint.")

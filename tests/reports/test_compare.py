@@ -6,7 +6,7 @@ from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
 from orac.evaluation.aggregates import probability_of_improvement
 from orac.evaluation.intervals import difference_interval
-from orac.reports.compare import Pair, compare, find_differences, match_groups
+from orac.reports.compare import compare, find_differences, match_groups
 from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import seed_values
 
@@ -18,11 +18,11 @@ def root(study):
 
 @pytest.fixture
 def pair(groups):
-    return Pair(groups["orac"], groups["wcsac"])
+    return groups["orac"], groups["wcsac"]
 
 
 def test_differences_are_welchs_and_lower_cost_is_better(pair):
-    ours, theirs = seed_values(pair.ours), seed_values(pair.theirs)
+    ours, theirs = map(seed_values, pair)
     found = {x.metric.key: x for x in find_differences(pair)}
     reward, cost = found["reward/mean"], found["cost/cvar_0.05"]
     assert reward.difference == difference_interval(
@@ -39,7 +39,7 @@ def test_differences_are_welchs_and_lower_cost_is_better(pair):
 
 def test_swapping_the_sides_mirrors_the_differences(pair):
     there = find_differences(pair)
-    back = find_differences(Pair(pair.theirs, pair.ours))
+    back = find_differences(pair[::-1])
     for one, other in zip(there, back, strict=True):
         assert one.difference.estimate == -other.difference.estimate
         if one.difference.low is not None:
@@ -87,9 +87,7 @@ def test_several_agents_are_paired_by_label_and_others_are_noted(tmp_path):
         for algo in algos:
             write_run(tmp_path / side, make_config(algo))
     pairs, notes = match_groups(*(read_results([tmp_path / side]) for side in "ab"))
-    assert [(pair.ours.label, pair.theirs.label) for pair in pairs] == [
-        ("orac", "orac")
-    ]
+    assert [(ours.label, theirs.label) for ours, theirs in pairs] == [("orac", "orac")]
     assert notes == [
         "wcsac in orac/GuardedMaze-v0 is only in A and is not compared.",
         "sac-lag in orac/GuardedMaze-v0 is only in B and is not compared.",

@@ -104,9 +104,9 @@ def test_neighbouring_points_share_an_outline(groups):
 
 
 def test_hover_text_explains_a_missing_interval():
-    assert html._hover(5.0, np.nan, np.nan, 2) == "5 (all 2 seeds equal)"
-    assert html._hover(5.0, np.nan, np.nan, 1) == "5 (one seed)"
-    assert html._hover(0.5, 0.25, 1.0, 4, ".0%") == "50% [25%, 100%], 4 seeds"
+    assert html._hover(5.0, (np.nan, np.nan), 2, ".4g") == "5 (all 2 seeds equal)"
+    assert html._hover(5.0, (np.nan, np.nan), 1, ".4g") == "5 (one seed)"
+    assert html._hover(0.5, (0.25, 1.0), 4, ".0%") == "50% [25%, 100%], 4 seeds"
 
 
 def test_large_pictures_are_named_instead_of_shown(study, monkeypatch):

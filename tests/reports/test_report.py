@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers.command_examples import train_words
+from helpers.command_examples import train_arguments
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.cli.main import main
 from orac.evaluation.aggregates import interquartile_mean
@@ -115,7 +115,7 @@ def test_run_can_be_reported_after_it_was_moved(study, tmp_path):
 
 @pytest.mark.slow
 def test_report_reads_what_training_and_evaluation_write(tmp_path):
-    tiny = train_words(3200, 1600)
+    tiny = train_arguments(3200, 1600)
     assert main(["train", "--algo=orac", f"--out={tmp_path}", *tiny]) == 0
     assert main(["evaluate", *map(str, tmp_path.rglob("seed-000"))]) == 0
     out = tmp_path / "report.html"

@@ -199,7 +199,15 @@ def plot_paths(
                 colour = COLOURS[labels.index(label) % len(COLOURS)]
                 _draw_paths(axes, env, recording, colour)
             axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
-        _draw_path_legend(matplotlib, figure)
+        for style, label in (
+            ("-", "no guard there"),
+            ("--", "a guard was there"),
+            (">", "start"),
+            ("s", "end"),
+        ):
+            grid[0][0].plot([], [], style, color=INK, label=label)
+        grid[0][0].plot([], [], "X", color="white", mec=INK, label="a cost is paid")
+        figure.legend(loc="outside lower center", ncols=5)
     return figure
 
 
@@ -226,30 +234,6 @@ def _outcomes(runs: Sequence[tuple[Any, Recording]]) -> str:
         counts = [(label.title, (codes == label.code).sum()) for label in metric.labels]
         lines += [f"{number} {title}" for title, number in counts if number]
     return "\n".join(lines)
-
-
-def _draw_path_legend(matplotlib: Any, figure: Any) -> None:
-    entries = [
-        ("-", "", "no guard there"),
-        ("--", "", "a guard was there"),
-        ("", ">", "start"),
-        ("", "s", "end"),
-        ("", "X", "a cost is paid"),
-    ]
-    lines = [
-        matplotlib.lines.Line2D(
-            [],
-            [],
-            ls=style,
-            marker=marker,
-            color=INK,
-            label=label,
-            mfc="white" if marker == "X" else INK,
-            mec=INK,
-        )
-        for style, marker, label in entries
-    ]
-    figure.legend(handles=lines, loc="outside lower center", ncols=5)
 
 
 def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:

@@ -27,14 +27,6 @@ from orac.reports.tables import Table, cell
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two groups in the same environment."""
-
-    ours: Group
-    theirs: Group
-
-
-@dataclass(frozen=True)
 class Difference:
     """One metric of both groups."""
 
@@ -57,7 +49,7 @@ def compare(
     for pair in pairs:
         tables.append(_difference_table(pair, level))
         configs = config_table(
-            (replace(pair.ours, label="A"), replace(pair.theirs, label="B"))
+            [replace(group, label=x) for group, x in zip(pair, "AB", strict=True)]
         )
         tables += [configs] if configs else []
     notes = (*tables[0].notes, *sides[0].notes, *sides[1].notes, *notes)
@@ -87,21 +79,20 @@ def _check_sides(ours: Results, theirs: Results) -> None:
             )
 
 
-def match_groups(ours: Results, theirs: Results) -> tuple[list[Pair], list[str]]:
+def match_groups(
+    ours: Results, theirs: Results
+) -> tuple[list[tuple[Group, Group]], list[str]]:
     """Return the pairs to compare, and notes on groups that have no counterpart."""
     pairs, notes = [], []
     sides = ours.by_env(), theirs.by_env()
     for env_id in dict.fromkeys([*sides[0], *sides[1]]):
         left, right = (side.get(env_id, []) for side in sides)
         if len(left) == len(right) == 1:
-            pairs.append(Pair(left[0], right[0]))
+            pairs.append((left[0], right[0]))
             continue
         shared = {group.label for group in left} & {group.label for group in right}
         pairs += [
-            Pair(one, other)
-            for one in left
-            for other in right
-            if one.label == other.label
+            (one, other) for one in left for other in right if one.label == other.label
         ]
         notes += [
             f"{group.label} in {env_id} is only in {side} and is not compared."
@@ -122,23 +113,21 @@ def match_groups(ours: Results, theirs: Results) -> tuple[list[Pair], list[str]]
     return pairs, notes
 
 
-def find_differences(pair: Pair, level: float = 0.95) -> list[Difference]:
+def find_differences(
+    groups: tuple[Group, Group], level: float = 0.95
+) -> list[Difference]:
     """Return the difference of every metric that both groups have."""
-    groups = [pair.ours, pair.theirs]
     tails = common_tails(groups)
     ours, theirs = (seed_values(group, tails) for group in groups)
     found = []
-    metrics = [
+    for metric in [
         *summary_metrics(groups),
-        *env_metrics(pair.ours.env_id, [ours, theirs]),
-    ]
-    for metric in metrics:
+        *env_metrics(groups[0].env_id, [ours, theirs]),
+    ]:
         key = metric.key
-        means = (
-            seed_mean(ours, key, pair.ours, level),
-            seed_mean(theirs, key, pair.theirs, level),
-        )
-        if means[0] is None or means[1] is None:
+        first = seed_mean(ours, key, groups[0], level)
+        second = seed_mean(theirs, key, groups[1], level)
+        if first is None or second is None:
             continue
         both = np.concatenate([ours[key], theirs[key]])
         ends = [bounds_of(key, both, group) for group in groups]
@@ -150,11 +139,11 @@ def find_differences(pair: Pair, level: float = 0.95) -> list[Difference]:
             improvement = probability_of_improvement(
                 sign * ours[key], sign * theirs[key], level
             )
-        found.append(Difference(metric, *means, difference, improvement))
+        found.append(Difference(metric, first, second, difference, improvement))
     return found
 
 
-def _difference_table(pair: Pair, level: float) -> Table:
+def _difference_table(groups: tuple[Group, Group], level: float) -> Table:
     rows = tuple(
         (
             x.metric.title,
@@ -164,11 +153,11 @@ def _difference_table(pair: Pair, level: float) -> Table:
             cell(x.improvement),
             _verdict(x),
         )
-        for x in find_differences(pair, level)
+        for x in find_differences(groups, level)
     )
     sides = [
         f"{side} is {group.label} ({count(len(group.evaluated), 'seed')})"
-        for side, group in (("A", pair.ours), ("B", pair.theirs))
+        for side, group in zip("AB", groups, strict=True)
     ]
     note = (
         f"{', '.join(sides)}. Means over seeds with {100 * level:g} % intervals. P(A better) "
@@ -178,7 +167,7 @@ def _difference_table(pair: Pair, level: float) -> Table:
         "that of P(A better) uses only ranks and stays wide with few seeds."
     )
     columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
-    return Table(f"A and B in {pair.ours.env_id}", columns, rows, (note,))
+    return Table(f"A and B in {groups[0].env_id}", columns, rows, (note,))
 
 
 def _verdict(found: Difference) -> str:

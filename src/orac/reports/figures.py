@@ -50,7 +50,6 @@ def import_matplotlib() -> Any:
         import matplotlib
         import matplotlib.backends.backend_agg
         import matplotlib.figure
-        import matplotlib.lines
         import matplotlib.ticker
     except ImportError as error:
         raise ImportError(

@@ -47,7 +47,7 @@ _MAX_POINTS = 250
 class PageTables:
     """Tables of a page."""
 
-    by_env: dict[str, tuple[Sequence[Table], Sequence[Table]]]
+    by_env: dict[str, tuple[list[Table], list[Table]]]
     """By environment id: tables above the charts, and tables below."""
     configs: Table | None
     runs: Table
@@ -75,11 +75,13 @@ def make_page(results: Results, tables: PageTables, roots: Sequence[Path]) -> st
         f"<section><h2>Runs</h2>{to_html(tables.runs)}</section>",
     ]
     template = files("orac.reports").joinpath("page.html").read_text(encoding="utf-8")
+    data = json.dumps(plots, allow_nan=False, separators=(",", ":"))
     parts = {
         "@POLICY@": _POLICY,
         "@LEAD@": _lead(results),
         "@SECTIONS@": "\n".join(sections),
-        "@CHARTS@": _json(plots),
+        # Only "<" could end the surrounding script element early.
+        "@CHARTS@": data.replace("<", "\\u003c"),
         "@PLOTLY@": plotly_source(),
     }
     # Fill in from left to right, so that names inside the inserted text are not replaced.
@@ -100,12 +102,6 @@ def plotly_source() -> str:
             "Tables do not: use --format markdown, latex or csv."
         ) from error
     return get_plotlyjs()
-
-
-def _json(value: object) -> str:
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    # Only "<" could end the surrounding script element early.
-    return text.replace("<", "\\u003c")
 
 
 def _lead(results: Results) -> str:
@@ -218,7 +214,15 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         layout["yaxis"] |= {"range": [-0.02, 1.02], "tickformat": ".0%"}
     layout["shapes"] = [_limit_line(chart.limit_axis, limit) for limit in chart.limits]
     if chart.limit_axis == "y":
-        layout["annotations"] = [_limit_label(limit) for limit in chart.limits]
+        layout["annotations"] = [
+            {
+                "text": f"limit {limit:.4g}",
+                **{"xref": "paper", "x": 1, "xanchor": "right"},
+                **{"yref": "y", "y": limit, "yanchor": "bottom", "showarrow": False},
+                "font": {"size": 11},
+            }
+            for limit in chart.limits
+        ]
     return {"data": behind + front, "layout": layout}
 
 
@@ -231,8 +235,8 @@ def _thin(length: int) -> slice:
 def _mean_trace(
     line: Line, curve: Curve, style: dict[str, Any], dash: str, chart: LineChart
 ) -> dict[str, Any]:
-    numbers = (curve.mean, curve.low, curve.high, curve.seeds)
-    points = zip(*(values.tolist() for values in numbers), strict=True)
+    bounds = zip(curve.low.tolist(), curve.high.tolist(), strict=True)
+    points = zip(curve.mean.tolist(), bounds, curve.seeds.tolist(), strict=True)
     shape = {"shape": "hv"} if chart.is_stepped else {}
     spec = ".0%" if chart.is_share else ".4g"
     return {
@@ -249,7 +253,8 @@ def _mean_trace(
     }
 
 
-def _hover(mean: float, low: float, high: float, seeds: int, spec: str = ".4g") -> str:
+def _hover(mean: float, bounds: tuple[float, float], seeds: int, spec: str) -> str:
+    low, high = bounds
     if not np.isfinite(low):
         reason = "one seed" if seeds == 1 else f"all {seeds} seeds equal"
         return f"{mean:{spec}} ({reason})"
@@ -391,15 +396,6 @@ def _limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
         return {"type": "line", "xref": "x", **ends, "line": line}
     ends = {"x0": 0, "x1": 1, "y0": value, "y1": value, "xref": "paper"}
     return {"type": "line", "yref": "y", **ends, "line": line}
-
-
-def _limit_label(value: float) -> dict[str, Any]:
-    return {
-        "text": f"limit {value:.4g}",
-        **{"xref": "paper", "x": 1, "xanchor": "right"},
-        **{"yref": "y", "y": value, "yanchor": "bottom", "showarrow": False},
-        "font": {"size": 11},
-    }
 
 
 def _layout(x_title: str, **more: Any) -> dict[str, Any]:

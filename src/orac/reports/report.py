@@ -82,10 +82,7 @@ def render(
         return to_csv(*_long_table(results, level))
     if form == "html":
         by_env = {
-            env_id: (
-                result_tables(env_id, groups, level),
-                detail_tables(env_id, groups, level),
-            )
+            env_id: env_tables(groups, level)
             for env_id, groups in results.by_env().items()
         }
         tables = PageTables(by_env, config_table(results.groups), run_table(results))
@@ -97,36 +94,28 @@ def render(
 def all_tables(results: Results, level: float) -> list[Table]:
     """Return every table of a report, in order."""
     tables = []
-    for env_id, groups in results.by_env().items():
-        tables += result_tables(env_id, groups, level)
-        tables += detail_tables(env_id, groups, level)
+    for groups in results.by_env().values():
+        above, below = env_tables(groups, level)
+        tables += [*above, *below]
     configs = config_table(results.groups)
     return [*tables, *([configs] if configs else []), run_table(results)]
 
 
-def result_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
-    """Return the tables of results and winners in one environment."""
+def env_tables(
+    groups: Sequence[Group], level: float
+) -> tuple[list[Table], list[Table]]:
+    """Return the tables of one environment that go above and below its charts."""
+    env_id = groups[0].env_id
     values = [seed_values(group, common_tails(groups)) for group in groups]
-    results = _result_table(env_id, groups, values, level)
-    if sum(bool(group.evaluated) for group in groups) < 2:
-        return [results]
-    return [results, _winner_table(env_id, groups, level)]
-
-
-def detail_tables(env_id: str, groups: Sequence[Group], level: float) -> list[Table]:
-    """Return the tables of own metrics, interquartile means and training."""
-    values = [seed_values(group, common_tails(groups)) for group in groups]
-    trained = [
-        group
-        for group in groups
-        if not all(run.is_saved_evaluation for run in group.runs)
-    ]
-    tables = [
+    above = [_result_table(env_id, groups, values, level)]
+    if sum(bool(group.evaluated) for group in groups) > 1:
+        above.append(_winner_table(env_id, groups, level))
+    below = [
         _env_metrics_table(env_id, groups, values, level),
         _interquartile_table(env_id, groups, values, level),
-        _training_table(env_id, trained, level) if trained else None,
+        _training_table(env_id, groups, level),
     ]
-    return [table for table in tables if table is not None]
+    return above, [table for table in below if table is not None]
 
 
 def _result_table(
@@ -249,8 +238,15 @@ def _interquartile_table(
     return Table(title, columns, tuple(rows), (note,)) if rows else None
 
 
-def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table:
+def _training_table(env_id: str, groups: Sequence[Group], level: float) -> Table | None:
     """Return episodes and costs of training, and how long it took."""
+    groups = [
+        group
+        for group in groups
+        if not all(run.is_saved_evaluation for run in group.runs)
+    ]
+    if not groups:
+        return None
     keys = dict.fromkeys(k for g in groups for run in g.runs for k in run.metrics)
     titles = {"episodes": "episodes"}
     for prefix, title in (

@@ -10,7 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from orac.core.risk import RiskMeasure, cvar
+from orac.config.schema import RiskMeasure
+from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
 from orac.evaluation.intervals import Interval, mean_band, mean_interval
 from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
