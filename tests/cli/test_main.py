@@ -153,6 +153,27 @@ def test_an_interrupt_exits_with_code_130(capsys, monkeypatch):
     assert capsys.readouterr().err == "\nStopped.\n"
 
 
+def test_help_and_listings_do_not_import_jax():
+    code = """if True:
+        import sys
+        sys.modules["jax"] = None
+        from orac.cli.main import main
+        sys.exit(main([]) or main(["config"]) or main(["agents"]) or main(["envs"]))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "orac-iqn" in done.stdout and ENV in done.stdout
+
+
+def test_an_unexpected_error_keeps_its_traceback(monkeypatch):
+    def fail(options):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("orac.cli.doctor.run_agents", fail)
+    with pytest.raises(KeyError):
+        main(["agents"])
+
+
 def test_a_reader_that_closes_the_pipe_is_not_an_error():
     code = "from orac.cli.main import main; raise SystemExit(main(['config']))"
     process = subprocess.Popen(

@@ -22,7 +22,6 @@ from orac.cli.options import (
     add_sweep_options,
     add_train_options,
 )
-from orac.runs.directory import RunInUse
 from orac.runs.machine import limit_threads, threads_of
 
 COMMANDS = {
@@ -64,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader closed the pipe, as `| head` does. Discard the rest of the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError, ArithmeticError, ImportError, RunInUse) as error:
-        if os.environ.get("ORAC_TRACEBACK"):
+    except Exception as error:
+        if os.environ.get("ORAC_TRACEBACK") or not is_user_error(error):
             raise
         notes = getattr(error, "__notes__", ())
         print("\n".join([f"orac {options.command}: {error}", *notes]), file=sys.stderr)
@@ -73,6 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
         return 130
+
+
+def is_user_error(error: Exception) -> bool:
+    """Return whether the user can fix this error, so that it needs no traceback."""
+    if isinstance(error, ValueError | OSError | ArithmeticError | ImportError):
+        return True
+    from orac.runs.directory import RunInUse
+
+    return isinstance(error, RunInUse)
 
 
 def make_parser() -> argparse.ArgumentParser:
