@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-ORDER = ["config", "core", "envs", "evaluation", "runs", "training", "reports", "api", "experiments", "cli", "__main__"]
+ORDER = [
+    "config",
+    "core",
+    "envs",
+    "evaluation",
+    "runs",
+    "training",
+    "reports",
+    "api",
+    "experiments",
+    "cli",
+    "__main__",
+]
 STANDALONE = "policy"
 """An exported policy runs with NumPy only, so this module imports none of ours."""
 
@@ -54,7 +66,9 @@ LIBRARY = sorted(MODULES.keys() - {"", STANDALONE})
 def test_a_module_imports_only_packages_to_its_left(module):
     place = ORDER.index(module.partition(".")[0])
     for other in GRAPH[module] - {STANDALONE}:
-        assert other, f"{module} imports the top-level package, which imports everything"
+        assert other, (
+            f"{module} imports the top-level package, which imports everything"
+        )
         assert ORDER.index(other.partition(".")[0]) <= place, (
             f"{module} imports {other}, which is to its right"
         )
@@ -79,7 +93,16 @@ def test_the_config_needs_no_jax(module):
 @pytest.mark.parametrize("module", [m for m in LIBRARY if m.startswith("core")])
 def test_the_maths_uses_no_files_no_clock_and_no_environments(module):
     needed = {name.partition(".")[0] for name in imported(MODULES[module])}
-    shell = ["os", "io", "pathlib", "time", "logging", "gymnasium", "yaml", "subprocess"]
+    shell = [
+        "os",
+        "io",
+        "pathlib",
+        "time",
+        "logging",
+        "gymnasium",
+        "yaml",
+        "subprocess",
+    ]
     assert not needed & {*shell}
 
 

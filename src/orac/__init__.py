@@ -21,7 +21,7 @@ _HOMES = {
     "resume": "orac.api",
     "Config": "orac.config.schema",
     "Constraint": "orac.config.schema",
-    "RiskMeasure": "orac.core.risk",
+    "RiskMeasure": "orac.config.schema",
     "preset": "orac.config.presets",
 }
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
         resume,
     )
     from orac.config.presets import preset
-    from orac.config.schema import Config, Constraint
-    from orac.core.risk import RiskMeasure
+    from orac.config.schema import Config, Constraint, RiskMeasure
     from orac.evaluation.result import Evaluation
 
 __all__ = [

@@ -26,11 +26,10 @@ import numpy as np
 
 from orac import envs
 from orac.config import presets, serialization
-from orac.config.schema import Config, Constraint
+from orac.config.schema import Config, Constraint, RiskMeasure
 from orac.config.validation import check_range, check_seed, unknown_name
 from orac.core.agent import mean_action, sampled_action
 from orac.core.cost_models import Problem
-from orac.core.risk import RiskMeasure
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.costs import CostFn, import_cost_fn, name_of_cost_fn
 from orac.envs.gym_adapter.make import check_environment, make_host
@@ -42,10 +41,10 @@ from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
 from orac.training import saving
-from orac.training.loop import Callback, Counters, Runner, run_loop
-from orac.training.run_logger import Logger, NullLogger, RunLogger
 from orac.training.device_loop import DeviceRunner
 from orac.training.host_loop import HostRunner
+from orac.training.loop import Callback, Counters, Runner, run_loop
+from orac.training.run_logger import Logger, NullLogger, RunLogger
 
 LAMBDA = (lambda: None).__name__
 """Python's name for every factory that was written as a lambda."""

@@ -1,4 +1,4 @@
-"""Configs refuse what cannot be meant, in words; presets hold the paper's numbers."""
+"""Configs check their values, and presets hold the paper's settings."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ NAN, INF = float("nan"), float("inf")
         (
             Constraint,
             dict(limit=-1.0),
-            "limit of constraint 'cost' must be at least 0, got -1.0. It is the most",
+            "limit of constraint 'cost' must be at least 0, got -1.0. It is the max",
         ),
         (Constraint, dict(limit=NAN), "must be at least 0, got nan"),
         (Constraint, dict(limit=INF), "must be at least 0, got inf"),
@@ -166,7 +166,7 @@ NAN, INF = float("nan"), float("inf")
         (Config, dict(seed=-1), "seed must be a whole number of at least 0, got -1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(kind, settings, text):
+def test_invalid_values_raise_an_error_that_says_what_to_do(kind, settings, text):
     with pytest.raises(ValueError, match=text):
         kind(**settings)
 
@@ -190,8 +190,8 @@ def test_gradient_steps_must_fit_the_rounds():
     assert "With 4 environments, 0.25 gives one gradient step per round" in str(e.value)
 
 
-def test_constraints_need_names_of_their_own():
-    with pytest.raises(ValueError, match=r"names of their own, got \['cost', 'cost'\]"):
+def test_constraints_need_different_names():
+    with pytest.raises(ValueError, match=r"different names, got \['cost', 'cost'\]"):
         Config(constraints=(Constraint(), Constraint()))
 
 
@@ -257,7 +257,7 @@ COMMON = dict(
     num_policy_quantiles=32,
 )
 # Appendix A, 'Environment specific': one column per world.
-WORLDS = {
+ENVIRONMENTS = {
     "orac/GuardedMaze-v0": dict(
         multiplier_initial=0.0,
         learning_starts=5_000,
@@ -306,9 +306,9 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("env_id", WORLDS)
+@pytest.mark.parametrize("env_id", ENVIRONMENTS)
 def test_presets_hold_the_papers_numbers(env_id):
-    column, config = WORLDS[env_id], presets.preset("orac", env_id)
+    column, config = ENVIRONMENTS[env_id], presets.preset("orac", env_id)
     agent, training = config.agent, config.training
     for name, value in COMMON.items():
         assert getattr(agent, name) == value, name
@@ -452,7 +452,7 @@ def test_the_demo_says_where_it_departs_from_the_paper():
 
 def test_a_scalar_critic_refuses_a_measure_that_it_cannot_learn():
     with pytest.raises(
-        ValueError, match="learns the mean of a cost alone, got risk 'wa"
+        ValueError, match="learns only the mean of a cost, got risk 'wa"
     ):
         Config(
             agent=AgentConfig(risk_form="scalar"),

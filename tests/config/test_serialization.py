@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
-from orac.config import presets
-from orac.config import serialization as config_text
+from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, EnvConfig, MultiplierConfig
 
-WORLDS = (
+ENVIRONMENTS = (
     "orac/GuardedMaze-v0",
     "orac/SafetyPointButton1-v0",
     "orac/CityLearn-v0",
@@ -20,11 +19,11 @@ WORLDS = (
 
 
 @pytest.mark.parametrize(
-    "algo, env_id", tuple(itertools.product(presets.ALGORITHMS, WORLDS))
+    "algo, env_id", tuple(itertools.product(presets.ALGORITHMS, ENVIRONMENTS))
 )
 def test_every_preset_survives_a_round_trip_through_yaml(algo, env_id):
     config = presets.preset(algo, env_id)
-    assert config_text.parse(config_text.dump(config)) == config
+    assert serialization.parse(serialization.dump(config)) == config
 
 
 def test_a_config_of_unusual_values_survives_a_round_trip():
@@ -43,12 +42,12 @@ def test_a_config_of_unusual_values_survives_a_round_trip():
             multiplier=MultiplierConfig(cap=1e9, pid=True),
         ),
     )
-    back = config_text.parse(config_text.dump(config))
+    back = serialization.parse(serialization.dump(config))
     assert back == config and hash(back) == hash(config)
 
 
 def test_text_is_plain_yaml_in_the_order_of_the_fields():
-    text = config_text.dump(presets.preset("orac", "orac/GuardedMaze-v0"))
+    text = serialization.dump(presets.preset("orac", "orac/GuardedMaze-v0"))
     data = yaml.safe_load(text)
     assert list(data) == [f.name for f in dataclasses.fields(Config)]
     assert data["env"]["params"] == {"guard_probability": 0.15, "normalize_obs": True}
@@ -58,7 +57,7 @@ def test_text_is_plain_yaml_in_the_order_of_the_fields():
 def test_a_file_is_read_and_what_it_leaves_out_keeps_its_default(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("seed: 3\nagent: {kappa: 0.5}\n")
-    config = config_text.load(path)
+    config = serialization.load(path)
     agent = dataclasses.replace(Config().agent, kappa=0.5)
     assert config == Config(seed=3, agent=agent)
 
@@ -81,12 +80,12 @@ def test_a_file_is_read_and_what_it_leaves_out_keeps_its_default(tmp_path):
     ],
 )
 def test_values_mean_what_they_look_like(text, value):
-    assert config_text.read_yaml(text, "x") == value
+    assert serialization.read_yaml(text, "x") == value
 
 
 def test_numbers_find_their_type():
     text = "training: {total_steps: 1e6, gradient_steps: 1}\nagent: {kappa: 1e-3}"
-    config = config_text.parse(text)
+    config = serialization.parse(text)
     steps, gradients = config.training.total_steps, config.training.gradient_steps
     assert steps == 1_000_000 and isinstance(steps, int)
     assert gradients == 1 and isinstance(gradients, float)
@@ -125,17 +124,17 @@ def test_numbers_find_their_type():
 )
 def test_a_slip_of_the_pen_is_named(text, message):
     with pytest.raises(ValueError, match=message):
-        config_text.parse(text)
+        serialization.parse(text)
 
 
 def test_a_file_never_runs_code():
     for text in ("!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd"):
         with pytest.raises(ValueError, match="must be YAML, but: could not determine"):
-            config_text.parse(text)
+            serialization.parse(text)
 
 
 def test_assignments_apply_in_order_through_the_same_checks():
-    config = config_text.override(
+    config = serialization.override(
         presets.preset("orac", "orac/GuardedMaze-v0"),
         [
             "agent.kappa=0.5",
@@ -170,16 +169,16 @@ def test_assignments_apply_in_order_through_the_same_checks():
 )
 def test_a_bad_assignment_is_named(assignment, message):
     with pytest.raises(ValueError, match=message):
-        config_text.override(Config(), [assignment])
+        serialization.override(Config(), [assignment])
 
 
 def test_differences_are_told_by_dotted_name():
     base = presets.preset("orac", "orac/GuardedMaze-v0")
-    assert config_text.difference(base, base) == {}
-    changed = config_text.override(
+    assert serialization.difference(base, base) == {}
+    changed = serialization.override(
         base, ["agent.kappa=0.5", "constraints.0.tail=0.1", "env.params.extra=3"]
     )
-    assert config_text.difference(changed, base) == {
+    assert serialization.difference(changed, base) == {
         "agent.kappa": (0.5, 1.0),
         "constraints.0.tail": (0.1, 0.05),
         "env.params.extra": (3, None),
@@ -187,8 +186,8 @@ def test_differences_are_told_by_dotted_name():
 
 
 def test_every_field_has_a_sentence():
-    sentences = config_text.field_sentences()
-    flat = config_text.flatten(config_text.to_dict(Config()))
+    sentences = serialization.field_help()
+    flat = serialization.flatten(serialization.to_dict(Config()))
     assert set(flat) <= {*sentences}
     for name, sentence in sentences.items():
         assert len(sentence) > 15 and sentence.endswith("."), name

@@ -15,14 +15,14 @@ from helpers.agent_examples import (
     compiled_act,
     compiled_update,
     episodic,
+    learner_of,
     make_agent,
     make_batch,
     make_context,
-    problem_for,
     small_config,
 )
 from orac.config import presets
-from orac.core import agent as agents
+from orac.core import agent as agent_core
 
 KEY = jax.random.key(7)
 FORMS = ("sac-lag", "wcsac-iqn", "wcsac-lin")
@@ -49,9 +49,9 @@ def are_scalars(metrics):
 
 @pytest.mark.parametrize("config", configs(FORMS))
 def test_an_update_keeps_every_shape_and_type(config):
-    problem, state = problem_for(config), make_agent(config)
+    learner, state = learner_of(config), make_agent(config)
     after, metrics = jax.eval_shape(
-        lambda k, s, b: agents.update(k, s, b, problem, config.agent),
+        lambda k, s, b: agent_core.update(k, s, b, learner),
         KEY,
         state,
         make_batch(config),
@@ -62,9 +62,9 @@ def test_an_update_keeps_every_shape_and_type(config):
 
 @pytest.mark.parametrize("config", configs(("wcsac-iqn", "orac-iqn", "orac-lin")))
 def test_an_action_has_a_row_per_observation(config):
-    problem, state = problem_for(config), make_agent(config)
+    learner, state = learner_of(config), make_agent(config)
     action, metrics = jax.eval_shape(
-        lambda k, s, o, c, r: agents.act(k, s, o, c, r, problem, config.agent),
+        lambda k, s, o, c, r: agent_core.act(k, s, o, c, r, learner),
         KEY,
         state,
         make_batch(config).observation,
@@ -92,7 +92,7 @@ def test_updates_in_a_row_are_traced_once_and_stay_finite(algo):
 
 def assert_compiled_equals_eager(config):
     state, batch = make_agent(config), make_batch(config)
-    eager = agents.update(KEY, state, batch, problem_for(config), config.agent)
+    eager = agent_core.update(KEY, state, batch, learner_of(config))
     assert_close(compiled_update(config)(KEY, state, batch), eager)
 
 
@@ -112,9 +112,9 @@ def test_compiled_equals_eager_in_the_episodic_form_with_two_constraints():
 def test_an_update_does_not_know_the_behaviour_policy(form):
     def program(algo):
         config = small_config(f"{algo}-{form}")
-        update = jax.jit(agents.update, static_argnums=(3, 4))
-        args = KEY, make_agent(config), make_batch(config), problem_for(config)
-        return update.lower(*args, config.agent).as_text()
+        update = jax.jit(agent_core.update, static_argnums=3)
+        args = KEY, make_agent(config), make_batch(config), learner_of(config)
+        return update.lower(*args).as_text()
 
     assert program("orac") == program("wcsac")
 
@@ -124,9 +124,9 @@ def test_a_scalar_critic_does_not_know_the_tail():
         config = small_config("sac-lag")
         constraint = replace(config.constraints[0], tail=tail)
         config = replace(config, constraints=(constraint,))
-        update = jax.jit(agents.update, static_argnums=(3, 4))
-        args = KEY, make_agent(config), make_batch(config), problem_for(config)
-        return update.lower(*args, config.agent).as_text()
+        update = jax.jit(agent_core.update, static_argnums=3)
+        args = KEY, make_agent(config), make_batch(config), learner_of(config)
+        return update.lower(*args).as_text()
 
     assert program(0.05) == program(1.0)
 
@@ -134,13 +134,13 @@ def test_a_scalar_critic_does_not_know_the_tail():
 @one_quick_form("wcsac-iqn")
 def test_seeds_side_by_side_equal_seeds_in_turn(algo):
     config = small_config(algo)
-    problem, update = problem_for(config), compiled_update(config)
+    learner, update = learner_of(config), compiled_update(config)
     seeds = range(3)
     states = [make_agent(config, seed) for seed in seeds]
     batches = [make_batch(config, seed) for seed in seeds]
     keys = jax.random.split(KEY, len(seeds))
     side_by_side = jax.jit(
-        jax.vmap(lambda k, s, b: agents.update(k, s, b, problem, config.agent))
+        jax.vmap(lambda k, s, b: agent_core.update(k, s, b, learner))
     )
     together, _ = side_by_side(keys, *(_stack(x) for x in (states, batches)))
     for i in seeds:
@@ -169,10 +169,8 @@ def test_acting_is_compiled_once_and_a_radius_of_zero_is_the_plain_actor(algo):
     assert (shifted != unshifted).any(axis=1).all()
     assert metrics["explore/shift_norm"] > 0
     assert act.traces == 1
-    problem = problem_for(config)
-    eager, _ = agents.act(
-        KEY, state, observation, context, jnp.float32(2), problem, config.agent
-    )
+    learner = learner_of(config)
+    eager, _ = agent_core.act(KEY, state, observation, context, jnp.float32(2), learner)
     assert_close(shifted, eager)
 
 
@@ -181,7 +179,7 @@ def test_acting_is_compiled_once_and_a_radius_of_zero_is_the_plain_actor(algo):
 )
 def test_agents_act_side_by_side_as_they_do_alone(algo):
     config = small_config(algo, 2)
-    problem, act, radius = problem_for(config), compiled_act(config), jnp.float32(2)
+    learner, act, radius = learner_of(config), compiled_act(config), jnp.float32(2)
     seeds = range(3)
     states = [make_agent(config, seed) for seed in seeds]
     contexts = [make_context(config, states[seed], seed) for seed in seeds]
@@ -192,9 +190,7 @@ def test_agents_act_side_by_side_as_they_do_alone(algo):
         for each in zip(keys, states, observations, contexts, strict=True)
     ]
     side_by_side = jax.jit(
-        jax.vmap(
-            lambda k, s, o, c: agents.act(k, s, o, c, radius, problem, config.agent)
-        )
+        jax.vmap(lambda k, s, o, c: agent_core.act(k, s, o, c, radius, learner))
     )
     together = side_by_side(keys, *map(_stack, (states, observations, contexts)))
     assert_close(together, _stack(alone))
@@ -225,8 +221,10 @@ def test_evaluation_never_shifts(algo):
     plain = small_config(algo.replace("orac", "wcsac"))
     state = make_agent(config)
     observation = make_batch(config).observation
-    action = agents.mean_action(state, observation, config.agent)
-    assert_same_bits(action, agents.mean_action(state, observation, plain.agent))
+    action = agent_core.mean_action(state, observation, learner_of(config))
+    assert_same_bits(
+        action, agent_core.mean_action(state, observation, learner_of(plain))
+    )
     # Nothing that the shift is made of has a say.
     other = make_agent(config, seed=1)
     changed = state._replace(
@@ -234,9 +232,11 @@ def test_evaluation_never_shifts(algo):
         cost_critics=other.cost_critics,
         multiplier=other.multiplier._replace(value=other.multiplier.value + 5),
     )
-    assert_same_bits(action, agents.mean_action(changed, observation, config.agent))
-    sampled = agents.sampled_action(KEY, state, observation, config.agent)
-    again = agents.sampled_action(KEY, changed, observation, plain.agent)
+    assert_same_bits(
+        action, agent_core.mean_action(changed, observation, learner_of(config))
+    )
+    sampled = agent_core.sampled_action(KEY, state, observation, learner_of(config))
+    again = agent_core.sampled_action(KEY, changed, observation, learner_of(plain))
     assert_same_bits(sampled, again)
     assert (sampled != action).any()
 

@@ -15,6 +15,7 @@ from helpers.agent_examples import (
     assert_same_bits,
     compiled_update,
     differ,
+    learner_of,
     make_agent,
     make_batch,
     problem_for,
@@ -23,12 +24,17 @@ from helpers.agent_examples import (
     with_multiplier,
     with_temperature,
 )
-from orac.core import agent as agents
-from orac.core import cost_models as valuation
-from orac.core import learning, networks, optimizers
-from orac.core import normalization as observations
+from orac.core import agent as agent_core
+from orac.core import critics, networks, normalization, optimizers
+from orac.core.risk_forms.implicit import level_quantiles
 
 KEY = jax.random.key(3)
+
+
+def observe(agent, observation):
+    """The agent with these observations in its running statistics."""
+    stats = normalization.update(agent.observation_stats, observation)
+    return agent._replace(observation_stats=stats)
 
 
 @pytest.mark.parametrize("algo", ["sac-lag", "wcsac-iqn", "wcsac-lin"])
@@ -124,7 +130,7 @@ def test_options_of_a_batch_do_what_they_say():
         normalize_observations=True,
     )
     batch = make_batch(plain)
-    agent = agents.observe(make_agent(plain), 5 + 3 * batch.observation)
+    agent = observe(make_agent(plain), 5 + 3 * batch.observation)
     mean, std = (
         5 + 3 * batch.observation.mean(axis=0),
         3 * batch.observation.std(axis=0),
@@ -169,7 +175,7 @@ def cost_loss_row_by_row(agent, batch, config):
     _, critic_key, _ = jax.random.split(KEY, 3)
     action_key, target_key, prediction_key = jax.random.split(critic_key, 3)
     target_fractions, fractions = (
-        valuation.critic_fractions(key, BATCH, settings)
+        critics.sample_fractions(key, (BATCH, settings.num_quantiles))
         for key in (target_key, prediction_key)
     )
     assert fractions.levels.shape == (BATCH, settings.num_quantiles)
@@ -179,7 +185,7 @@ def cost_loss_row_by_row(agent, batch, config):
     @jax.jit
     def quantiles(members, observation, action, levels):
         """Of one row, at levels that a batch of one shares."""
-        found = valuation.cost_quantiles(
+        found = level_quantiles(
             members, observation[None], action[None], levels[None], problem, settings
         )
         return found[0, :, 0]
@@ -224,27 +230,27 @@ def test_running_statistics_equal_numpys():
     config = small_config("sac-lag", normalize_observations=True)
     agent = make_agent(config)
     for part in np.split(rows, [1, 2, 40, 43, 200]):
-        agent = agents.observe(agent, jnp.asarray(part))
+        agent = observe(agent, jnp.asarray(part))
     stats = agent.observation_stats
     assert stats.seen == 500
     np.testing.assert_allclose(stats.mean, rows.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(stats.variance, rows.var(axis=0), rtol=1e-4, atol=1e-6)
-    scaled = observations.scale(stats, jnp.asarray(rows), config.agent)
+    scaled = normalization.scale(stats, jnp.asarray(rows), config.agent)
     wanted = (rows[:, :2] - rows[:, :2].mean(axis=0)) / rows[:, :2].std(axis=0)
     np.testing.assert_allclose(scaled[:, :2], wanted, atol=2e-3)
     # A feature that never changed says nothing, and a stray value of it is bounded.
     np.testing.assert_allclose(scaled[:, 2], 0.0, atol=1e-2)
-    stray = observations.scale(stats, jnp.full((1, 3), 1e6), config.agent)
+    stray = normalization.scale(stats, jnp.full((1, 3), 1e6), config.agent)
     assert (stray == 10).all()
 
 
 def test_observing_is_traced_once_and_compiled_equals_eager():
     config = small_config("sac-lag", normalize_observations=True)
-    compiled = Traced(agents.observe)
+    compiled = Traced(observe)
     fast = slow = make_agent(config)
     for seed in range(4):
         observation = 3 + 2 * make_batch(config, seed).observation
-        fast, slow = compiled(fast, observation), agents.observe(slow, observation)
+        fast, slow = compiled(fast, observation), observe(slow, observation)
     assert_close(fast.observation_stats, slow.observation_stats)
     assert fast.observation_stats.seen == 4 * BATCH
     assert_same_bits(fast._replace(observation_stats=slow.observation_stats), slow)
@@ -252,19 +258,19 @@ def test_observing_is_traced_once_and_compiled_equals_eager():
 
 
 def test_statistics_stay_right_after_more_steps_than_float32_can_count():
-    stats = observations.init(1)._replace(
+    stats = normalization.init(1)._replace(
         seen=jnp.int32(2**25), mean=jnp.zeros(1), variance=jnp.ones(1)
     )
     for sign in (1.0, -1.0) * 50:
-        stats = observations.observe(stats, jnp.full((1, 1), sign))
+        stats = normalization.update(stats, jnp.full((1, 1), sign))
     assert stats.seen == 2**25 + 100
     np.testing.assert_allclose(stats.variance, 1.0, rtol=1e-5)
 
 
 def test_an_observation_is_left_alone_before_a_spread_is_known():
     config = small_config("sac-lag", normalize_observations=True)
-    scaled = observations.scale(
-        observations.init(3), jnp.full((1, 3), 0.02), config.agent
+    scaled = normalization.scale(
+        normalization.init(3), jnp.full((1, 3), 0.02), config.agent
     )
     np.testing.assert_allclose(scaled, 0.02, rtol=1e-5)
 
@@ -308,13 +314,13 @@ def test_a_gradients_norm_is_clipped_when_asked(part):
 
 def test_the_temperature_rises_while_entropy_is_below_its_target():
     config = small_config("sac")
-    problem, agent = problem_for(config), make_agent(config)
+    learner, agent = learner_of(config), make_agent(config)
     # The default target is minus the number of actions, -2.
 
     def moved(entropy, **changes):
-        settings = replace(config.agent, **changes)
+        changed = learner._replace(config=replace(config.agent, **changes))
         log_prob = jnp.full(BATCH, -entropy)
-        after = learning.update_temperature(agent, log_prob, problem, settings)
+        after = agent_core.update_temperature(agent, log_prob, changed)
         return float(after.params - agent.log_temperature.params)
 
     assert moved(-2.5) == pytest.approx(5e-4, rel=1e-3)

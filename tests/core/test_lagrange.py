@@ -16,7 +16,8 @@ from helpers.agent_examples import (
     with_multiplier,
 )
 from orac.config.schema import MultiplierConfig
-from orac.core import lagrange as multipliers
+from orac.core import lagrange
+from orac.core.optimizers import make_optimizers
 
 KEY = jax.random.key(3)
 
@@ -27,11 +28,12 @@ def multiplier_after(risks, start=0.0, steps=1, **settings):
     agent = with_multiplier(make_agent(config), start)
     multiplier = agent.multiplier
     limits = problem_for(config).limits
+    optimizer = make_optimizers(config.agent).multiplier
     spread = jnp.linspace(-1.0, 1.0, BATCH)
     path = []
     for risk in jnp.broadcast_to(jnp.asarray(risks), (steps, 2)):
         rows = (risk * limits)[:, None] + spread
-        multiplier = multipliers.update(multiplier, rows, limits, config.agent)
+        multiplier = lagrange.update(multiplier, rows, limits, config.agent, optimizer)
         path.append(multiplier.value)
     return np.array(path)
 
@@ -79,21 +81,22 @@ def test_the_pid_controller_by_hand():
 def test_the_mean_risk_of_some_rows_is_theirs_alone_and_0_without_any():
     risk = jnp.array([[1.0, 2.0, 3.0, 4.0], [8.0, 0.0, 2.0, 0.0]])
     some = jnp.array([True, False, True, False])
-    np.testing.assert_array_equal(multipliers.mean_risk(risk, some), [2.0, 5.0])
-    np.testing.assert_array_equal(multipliers.mean_risk(risk, None), [2.5, 2.5])
-    np.testing.assert_array_equal(multipliers.mean_risk(risk, ~some & some), [0, 0])
+    np.testing.assert_array_equal(lagrange.mean_risk(risk, some), [2.0, 5.0])
+    np.testing.assert_array_equal(lagrange.mean_risk(risk, None), [2.5, 2.5])
+    np.testing.assert_array_equal(lagrange.mean_risk(risk, ~some & some), [0, 0])
 
 
 @pytest.mark.parametrize("pid", [False, True])
 def test_without_a_start_nothing_moves_not_even_adams_moments(pid):
     config = small_config("wcsac-iqn", multiplier=MultiplierConfig(pid=pid))
     limits, risk = problem_for(config).limits, jnp.full((1, BATCH), 9.0)
-    multiplier = multipliers.init(1, config.agent)
+    optimizer = make_optimizers(config.agent).multiplier
+    multiplier = lagrange.init(1, config.agent, optimizer)
     some, none = jnp.arange(BATCH) < 3, jnp.zeros(BATCH, bool)
-    moved = multipliers.update(multiplier, risk, limits, config.agent, some)
+    moved = lagrange.update(multiplier, risk, limits, config.agent, optimizer, some)
     assert moved.value > multiplier.value
     assert_same_bits(
-        multipliers.update(moved, 5 * risk, limits, config.agent, none), moved
+        lagrange.update(moved, 5 * risk, limits, config.agent, optimizer, none), moved
     )
 
 

@@ -16,11 +16,12 @@ from orac.config.schema import (
     MultiplierConfig,
     PivotConfig,
 )
-from orac.core import agent as agents
-from orac.core import cost_models as valuation
-from orac.core import lagrange as multipliers
-from orac.core import learning, networks, pivots
-from orac.core.cost_models import Context, make_problem
+from orac.core import agent as agent_core
+from orac.core import lagrange, networks
+from orac.core.agent import PreparedBatch
+from orac.core.cost_models import Context, make_problem, pivot_from_uniform
+from orac.core.risk_forms import make_learner
+from orac.core.risk_forms.dual import append_pivot, update_pivot
 from orac.core.types import Transition
 
 BATCH = 16
@@ -39,6 +40,7 @@ CONFIG = AgentConfig(
     multiplier=MultiplierConfig(initial=1.5),
     pivot=PivotConfig(std=0.2, penalty=3.0, max_gradient=1e6),
 )
+LEARNER = make_learner(PROBLEM, CONFIG)
 
 
 def array(*shape, seed=0):
@@ -48,7 +50,7 @@ def array(*shape, seed=0):
 
 @pytest.fixture(scope="module")
 def state():
-    state = agents.init(jax.random.key(0), PROBLEM, CONFIG)
+    state = agent_core.init(jax.random.key(0), LEARNER)
     # Cost critics around their limits, and reward critics that are steep and disagree.
     cost = jax.tree.map(lambda leaf: leaf + 0.2, state.cost_critics.params)
     reward = jax.tree.map(lambda leaf: 3 * leaf, state.reward_critics.params)
@@ -89,11 +91,12 @@ def dual_by_hand(quantiles, pivot, tail):
 
 def test_the_actor_descends_on_the_lagrangian(state, batch):
     context = Context.start(BATCH, jnp.array([0.3, 0.6]))
-    inputs = valuation.condition(batch.observation, context, CONFIG)
-    update = jax.jit(partial(learning.update_actor, problem=PROBLEM, config=CONFIG))
+    inputs = append_pivot(batch.observation, context)
+    update = jax.jit(partial(agent_core.update_actor, learner=LEARNER))
+    prepared = PreparedBatch(batch, context, inputs, inputs)
     critics = (state.reward_critics.params, state.cost_critics.params)
     key = jax.random.key(7)
-    actor, log_prob, risk, metrics = update(key, state, critics, inputs, context)
+    actor, log_prob, risk, metrics = update(key, state, critics, prepared)
 
     noise_key, _ = jax.random.split(key)
     mean, std = networks.apply_actor(state.actor.params, inputs)
@@ -110,16 +113,20 @@ def test_the_actor_descends_on_the_lagrangian(state, batch):
     assert float(metrics["actor/loss"]) == pytest.approx(loss, rel=1e-4)
 
     moved = state._replace(actor=actor)
-    *_, after = update(key, moved, critics, inputs, context)
+    *_, after = update(key, moved, critics, prepared)
     assert float(after["actor/loss"]) < float(metrics["actor/loss"])
 
 
 def multiplier_after(risk, start=0.0, steps=1, config=CONFIG):
-    multiplier = agents.init(jax.random.key(0), PROBLEM, config).multiplier
+    learner = make_learner(PROBLEM, config)
+    optimizer = learner.optimizers.multiplier
+    multiplier = lagrange.init(2, config, optimizer)
     multiplier = multiplier._replace(value=jnp.full(2, start))
     rows = jnp.broadcast_to(jnp.asarray(risk, jnp.float32)[:, None], (2, BATCH))
     for _ in range(steps):
-        multiplier = multipliers.update(multiplier, rows, PROBLEM.limits, config)
+        multiplier = lagrange.update(
+            multiplier, rows, PROBLEM.limits, config, optimizer
+        )
     return np.asarray(multiplier.value)
 
 
@@ -131,8 +138,12 @@ def test_the_episodic_form_weighs_the_whole_episode_and_pays_from_here(state, ba
     inputs = jnp.concatenate([batch.observation, pivot], axis=-1)
     key = jax.random.key(1)
     critic_params = (state.reward_critics.params, state.cost_critics.params)
-    _, log_prob, risk, metrics = learning.update_actor(
-        key, state, critic_params, inputs, context, PROBLEM, config
+    _, log_prob, risk, metrics = agent_core.update_actor(
+        key,
+        state,
+        critic_params,
+        PreparedBatch(batch, context, inputs, inputs),
+        make_learner(PROBLEM, config),
     )
     mean, std = networks.apply_actor(state.actor.params, inputs)
     action, _ = networks.sample_action(jax.random.split(key)[0], mean, std)
@@ -164,8 +175,13 @@ def test_the_exploration_weight_of_the_episodic_form_is_in_an_episodes_units(
     observation, pivot = array(1, 3), jnp.full((1, 2), 0.5)
     paid = jnp.array([[2.1, 3.0]])
     context = Context(pivot, paid, jnp.array([reached]))
-    _, metrics = agents.act(
-        jax.random.key(0), state, observation, context, 1.0, PROBLEM, config
+    _, metrics = agent_core.act(
+        jax.random.key(0),
+        state,
+        observation,
+        context,
+        1.0,
+        make_learner(PROBLEM, config),
     )
     inputs = jnp.concatenate([observation, pivot], axis=-1)
     mean, _ = networks.apply_actor(state.actor.params, inputs)
@@ -193,16 +209,16 @@ def test_multipliers_fall_below_the_limit_but_never_below_zero():
 
 def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
     key = jax.random.key(3)
-    update = jax.jit(partial(learning.update_pivot, problem=PROBLEM, config=CONFIG))
+    update = jax.jit(partial(update_pivot, learner=LEARNER))
     pivot_key, action_key = jax.random.split(key)
     uniform = jax.random.uniform(pivot_key, (BATCH, 2))
 
     def draw(raw):
-        return pivots.from_uniform(uniform, jnp.asarray(raw, jnp.float32), 0.2)
+        return pivot_from_uniform(uniform, jnp.asarray(raw, jnp.float32), 0.2)
 
     def inputs_at(raw):
         context = Context.start(BATCH, draw(raw))
-        return valuation.condition(batch.observation, context, CONFIG)
+        return append_pivot(batch.observation, context)
 
     start = np.array([0.0, 0.0])
     # The action is drawn at the present pivots and then held fixed.
@@ -235,7 +251,7 @@ def test_the_outer_step_follows_reward_minus_penalised_violation(state, batch):
 def test_no_entropy_in_cost_targets_and_none_but_the_actor_feels_the_multiplier(
     state, batch
 ):
-    update = jax.jit(partial(agents.update, problem=PROBLEM, config=CONFIG))
+    update = jax.jit(partial(agent_core.update, learner=LEARNER))
 
     def changed(**fields):
         one, _ = update(jax.random.key(1), state, batch)
@@ -275,6 +291,7 @@ def test_updates_find_the_constrained_optimum_and_its_multiplier():
         temperature_learning_rate=0.0,
         multiplier=MultiplierConfig(learning_rate=2e-3),
     )
+    learner = make_learner(problem, config)
 
     def step(agent, key):
         action_key, update_key = jax.random.split(key)
@@ -290,7 +307,7 @@ def test_updates_find_the_constrained_optimum_and_its_multiplier():
             accumulated_cost=jnp.zeros((32, 1)),
             accumulated_discount=jnp.ones(32),
         )
-        agent, metrics = agents.update(update_key, agent, batch, problem, config)
+        agent, metrics = agent_core.update(update_key, agent, batch, learner)
         return agent, (metrics["constraint/risk/cost"], agent.multiplier.value[0])
 
     @jax.jit
@@ -298,9 +315,9 @@ def test_updates_find_the_constrained_optimum_and_its_multiplier():
         keys = jax.random.split(jax.random.key(1), 4000)
         return jax.lax.scan(step, agent, keys)
 
-    agent, (risk, multiplier) = learn(agents.init(jax.random.key(0), problem, config))
+    agent, (risk, multiplier) = learn(agent_core.init(jax.random.key(0), learner))
     # It circles the saddle point, so look at the average of the last half.
     assert float(multiplier[2000:].mean()) == pytest.approx(1, abs=0.15)
     assert float(risk[2000:].mean()) == pytest.approx(1, abs=0.1)
-    action = agents.mean_action(agent, jnp.ones((1, 1)), config)
+    action = agent_core.mean_action(agent, jnp.ones((1, 1)), learner)
     assert abs(float(action[0, 0])) < 0.6

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from orac.config.schema import AgentConfig, Constraint
 from orac.core import networks
+from orac.core.cost_models import make_problem
 from orac.core.networks import Layer
+from orac.core.risk_forms import implicit as implicit_form
 
-apply_implicit = jax.jit(networks.apply_implicit)
+apply_implicit = jax.jit(implicit_form.apply_network)
 
 
 def array(*shape, seed=0):
@@ -175,7 +178,7 @@ def test_log_prob_adds_up_over_action_dimensions():
 
 @functools.cache
 def implicit(layer_norm, seed=0, hidden=(8, 6)):
-    member = networks.init_implicit(jax.random.key(seed), 5, hidden, 10, layer_norm)
+    member = implicit_form.init_network(jax.random.key(seed), 5, hidden, 10, layer_norm)
     if not layer_norm:
         return member
     return member._replace(
@@ -219,7 +222,7 @@ def test_both_branches_of_merge_have_the_same_gradient():
     features, embedded = array(20, 8), array(4, 8, seed=1)
 
     def loss(layer, features, embedded):
-        product, bias = networks.merge(layer, features, embedded)
+        product, bias = implicit_form.merge(layer, features, embedded)
         return jnp.sin(product + bias).sum()
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))
@@ -258,12 +261,22 @@ def test_changing_one_member_changes_that_member_alone():
     ]
 
 
+def two_constraints(members, rows, levels):
+    """Quantiles of two members for each of two constraints, as (member, row, level)."""
+    problem = make_problem(3, 2, (Constraint("a"), Constraint("b")), 10, 0.9)
+    config = AgentConfig(num_cost_critics=2)
+    quantiles = implicit_form.level_quantiles(
+        members, rows[:, :3], rows[:, 3:], levels, problem, config
+    )
+    return quantiles.reshape(4, *quantiles.shape[2:])
+
+
 def test_members_gradients_are_independent():
     members, rows = tuple(implicit(False, seed=i) for i in range(4)), array(4, 5)
     levels = jnp.array([[0.1, 0.5], [0.8, 0.9]])
 
     def third(members):
-        return networks.apply_implicit_ensemble(members, rows, levels)[2].sum()
+        return two_constraints(members, rows, levels)[2].sum()
 
     gradients = jax.jit(jax.grad(third))(members)
     touched = [
@@ -276,7 +289,7 @@ def test_members_gradients_are_independent():
 def test_members_are_ordered_by_constraint_and_take_its_levels():
     members, rows = tuple(implicit(False, seed=i) for i in range(4)), array(4, 5)
     levels = jnp.array([[0.1, 0.5], [0.8, 0.9]])
-    together = networks.apply_implicit_ensemble(members, rows, levels)
+    together = two_constraints(members, rows, levels)
     for i, member in enumerate(members):
         alone = apply_implicit(member, rows, levels[i // 2])
         np.testing.assert_array_equal(together[i], alone)

@@ -12,15 +12,18 @@ from helpers.agent_examples import (
     compiled_update_pivot,
     differ,
     episodic,
+    learner_of,
     make_agent,
     make_batch,
     problem_for,
     small_config,
     with_costs_about,
 )
-from orac.core import agent as agents
-from orac.core import learning, networks, pivots
-from orac.core.optimizers import Learned
+from orac.core import agent as agent_core
+from orac.core import networks
+from orac.core.cost_models import sample_pivot
+from orac.core.optimizers import ParamState
+from orac.core.risk_forms.dual import update_pivot
 
 KEY = jax.random.key(3)
 LIN = small_config("wcsac-lin", 2)
@@ -50,10 +53,12 @@ def pivot_moved(reward_slope, cost, config):
 
     reward = tuple(map(sloped, agent.reward_critics.params))
     agent = agent._replace(
-        reward_critics=Learned(reward, None),
-        cost_critics=Learned(constant_critics(agent.cost_critics.params, cost), None),
+        reward_critics=ParamState(reward, None),
+        cost_critics=ParamState(
+            constant_critics(agent.cost_critics.params, cost), None
+        ),
     )
-    agent = learning.update_pivot(KEY, agent, make_batch(config), problem, config.agent)
+    agent = update_pivot(KEY, agent, make_batch(config), learner_of(config))
     return float(agent.pivot.params[0])
 
 
@@ -74,9 +79,7 @@ def test_the_outer_step_moves_the_pivot_where_it_should():
 def test_the_outer_step_touches_the_pivot_alone():
     config = small_config("wcsac-lin", layer_norm=False)
     agent = make_agent(config)
-    after = learning.update_pivot(
-        KEY, agent, make_batch(config), problem_for(config), config.agent
-    )
+    after = update_pivot(KEY, agent, make_batch(config), learner_of(config))
     assert differ(after.pivot, agent.pivot)
     assert_same_bits(after._replace(pivot=agent.pivot), agent)
 
@@ -89,12 +92,12 @@ def test_the_outer_step_touches_the_pivot_alone():
     ],
 )
 def test_the_outer_step_is_traced_once_and_compiled_equals_eager(config):
-    outer, problem = compiled_update_pivot(config), problem_for(config)
+    outer = compiled_update_pivot(config)
     state = with_costs_about(make_agent(config), 5.0)
     for seed in range(3):
         key, batch = jax.random.key(seed), make_batch(config, seed)
         after = outer(key, state, batch)
-        eager = learning.update_pivot(key, state, batch, problem, config.agent)
+        eager = update_pivot(key, state, batch, learner_of(config))
         assert_close(after, eager)
         assert (after.pivot.params != state.pivot.params).all()
         state = after
@@ -104,9 +107,9 @@ def test_the_outer_step_is_traced_once_and_compiled_equals_eager(config):
 def test_a_batch_gets_fresh_pivots_the_same_before_and_after_the_step():
     config = small_config("wcsac-lin", 2)
     agent, batch = make_agent(config), make_batch(config)
-    pivot = pivots.sample(KEY, agent.pivot.params, config.agent.pivot.std, BATCH)
-    prepared, inputs, next_inputs, context = learning.prepare(
-        agent, batch, pivot, config.agent
+    pivot = sample_pivot(KEY, agent.pivot.params, config.agent.pivot.std, BATCH)
+    prepared, context, inputs, next_inputs = agent_core.prepare_batch(
+        agent, batch, pivot, learner_of(config)
     )
     np.testing.assert_array_equal(inputs[:, -2:], pivot)
     np.testing.assert_array_equal(next_inputs[:, -2:], pivot)
@@ -125,5 +128,5 @@ def test_evaluation_uses_the_mean_pivot():
     share = jnp.full((BATCH, 1), jax.nn.sigmoid(0.4))
     inputs = jnp.concatenate([observation, share], axis=1)
     mean, _ = networks.apply_actor(agent.actor.params, inputs)
-    found = agents.mean_action(agent, observation, config.agent)
+    found = agent_core.mean_action(agent, observation, learner_of(config))
     np.testing.assert_allclose(found, jnp.tanh(mean), rtol=1e-6)

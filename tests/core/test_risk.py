@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import integrate, stats
 
+from orac.config.schema import RiskMeasure
 from orac.core import risk
-from orac.core.risk import RiskMeasure
 
 DTYPES = ("float32", "float64")
 COHERENT = (

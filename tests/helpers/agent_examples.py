@@ -9,9 +9,11 @@ import numpy as np
 
 from orac.config import presets
 from orac.config.schema import AgentConfig, Config, Constraint, PivotConfig
-from orac.core import agent as agents
-from orac.core import learning, networks, pivots
-from orac.core.cost_models import Context, make_problem
+from orac.core import agent as agent_core
+from orac.core.cost_models import Context, make_problem, sample_pivot
+from orac.core.risk_forms import make_learner
+from orac.core.risk_forms.dual import update_pivot
+from orac.core.risk_forms.implicit import ImplicitQuantile
 from orac.core.types import Transition
 
 BATCH = 24
@@ -49,8 +51,19 @@ def problem_for(config):
     )
 
 
+@cache
+def learner_of(config):
+    """The learner of a small config, the same object for equal configs."""
+    return make_learner(problem_for(config), config.agent)
+
+
+@cache
+def compiled_init(config):
+    return jax.jit(lambda key: agent_core.init(key, learner_of(config)))
+
+
 def make_agent(config, seed=0):
-    return agents.init(jax.random.key(seed), problem_for(config), config.agent)
+    return compiled_init(config)(jax.random.key(seed))
 
 
 def make_batch(config, seed=0):
@@ -77,7 +90,7 @@ def make_batch(config, seed=0):
 
 
 def make_context(config, agent, seed=0):
-    pivot = pivots.sample(
+    pivot = sample_pivot(
         jax.random.key(seed), agent.pivot.params, config.agent.pivot.std, BATCH
     )
     return Context.start(BATCH, pivot)
@@ -100,28 +113,26 @@ class Traced:
 
 
 @cache
-def compiled_update(config, function=agents.update):
+def compiled_update(config, function=agent_core.update):
     """`update` of this config, compiled once for all tests that ask for it."""
-    problem = problem_for(config)
 
     def update(key, state, batch):
-        return function(key, state, batch, problem, config.agent)
+        return function(key, state, batch, learner_of(config))
 
     return Traced(update)
 
 
 def compiled_update_pivot(config):
     """The dual form's outer step of this config."""
-    return compiled_update(config, learning.update_pivot)
+    return compiled_update(config, update_pivot)
 
 
 @cache
 def compiled_act(config):
     """`act` of this config: key, state, observation, context, shift radius."""
-    problem = problem_for(config)
 
     def act(*args):
-        return agents.act(*args, problem, config.agent)
+        return agent_core.act(*args, learner_of(config))
 
     return Traced(act)
 
@@ -157,7 +168,7 @@ def with_costs_about(agent, value):
     """The same agent with `value` added to what its cost critics say."""
 
     def lifted(member):
-        if isinstance(member, networks.ImplicitQuantile):
+        if isinstance(member, ImplicitQuantile):
             return member._replace(output=raised(member.output))
         return (*member[:-1], raised(member[-1]))
 

@@ -24,14 +24,19 @@ from orac.config.schema import (
     PivotConfig,
     TrainingConfig,
 )
-from orac.core import agent as agents
-from orac.core import cost_models as valuation
-from orac.core import critics, pivots, replay
-from orac.core.cost_models import Context
+from orac.core import agent as agent_core
+from orac.core import critics, replay
+from orac.core.cost_models import Context, mean_pivot
+from orac.core.risk_forms.fixed_quantiles import grid_quantiles
+from orac.core.risk_forms.implicit import for_each_constraint, level_quantiles
 from orac.envs.base import EnvSpec, Step, step_batch, to_box
-from orac.training import device_loop as device
-from orac.training.state import problem_of
-from orac.training.train_step import Happened, learn, next_context, transition_of
+from orac.training import device_loop
+from orac.training.state import empty_replay, learner_for
+from orac.training.train_step import (
+    make_transition,
+    next_context,
+    update_if_due,
+)
 
 HERE = jnp.array([1.0, 0.0])
 """The first observation of every probe that shows only one."""
@@ -227,12 +232,13 @@ def probe_config(algo, num_costs=1, tail=0.1):
 def collect(key, state, env, config):
     """One round of acting, as the training loop does it, without its gradient steps."""
     act_key, env_key, pivot_key = jax.random.split(key, 3)
-    problem = problem_of(env.spec, config)
-    action, _ = device.choose_action(act_key, state, problem, config)
+    learner = learner_for(env.spec, config)
+    action, _ = device_loop.choose_action(act_key, state, learner, config)
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    row = transition_of(state, action, Happened.of(step, observation), problem)
+    steps = device_loop.to_step_batch(step, observation)
+    row = make_transition(state, action, steps, learner.problem)
     context = next_context(
         pivot_key, state.agent, state.context, step.cost, step.done, config
     )
@@ -245,7 +251,10 @@ def collect(key, state, env, config):
     )
 
 
-_learn = jax.jit(learn, static_argnames=("problem", "config"))
+@partial(jax.jit, static_argnames=("env", "config"))
+def _update(key, agent, buffer, rounds, env, config):
+    learner = learner_for(env.spec, config)
+    return update_if_due(key, agent, buffer, rounds, learner, config)
 
 
 def practise(env, config, rounds, temperature=None, multiplier=None, seed=0):
@@ -254,26 +263,29 @@ def practise(env, config, rounds, temperature=None, multiplier=None, seed=0):
     Returns the state, and each metric of the rounds that learned, in order.
     """
     key = jax.random.key(seed)
-    problem = problem_of(env.spec, config)
-    state = device.init(key, env, config)
+    learner = learner_for(env.spec, config)
+    state = device_loop.init(key, env, learner, config)
+    state = state._replace(replay=empty_replay(learner.problem, config))
     state = state._replace(agent=starting_from(state.agent, temperature, multiplier))
     history = []
     for i in range(rounds):
         act_key, learn_key = jax.random.split(jax.random.fold_in(key, i + 3))
         state = collect(act_key, state, env, config)
-        agent, metrics, updated = _learn(
-            learn_key, state.agent, state.replay, state.rounds, problem, config
+        agent, metrics, updated = _update(
+            learn_key, state.agent, state.replay, state.rounds, env, config
         )
         state = state._replace(agent=agent)
         if updated:
-            choice = _mean_action(agent, HERE[None], config.agent)[0, 0]
+            choice = _mean_action(agent, HERE[None], env, config)[0, 0]
             history.append({"choice": choice, **metrics})
     return state, {
         name: np.array([float(row[name]) for row in history]) for name in history[0]
     }
 
 
-_mean_action = jax.jit(agents.mean_action, static_argnames="config")
+@partial(jax.jit, static_argnames=("env", "config"))
+def _mean_action(agent, observation, env, config):
+    return agent_core.mean_action(agent, observation, learner_for(env.spec, config))
 
 
 def starting_from(agent, temperature, multiplier):
@@ -289,41 +301,44 @@ def starting_from(agent, temperature, multiplier):
     return agent
 
 
-def inputs_at(state, observation, config):
+def inputs_at(state, observation, env, config):
     """What the networks see at one observation, in the dual form at the mean pivot."""
-    context = Context.start(1, pivots.mean_pivot(state.agent.pivot.params))
-    return valuation.condition(jnp.asarray(observation)[None], context, config.agent)
+    context = Context.start(1, mean_pivot(state.agent.pivot.params))
+    costs = learner_for(env.spec, config).costs
+    return costs.network_inputs(jnp.asarray(observation)[None], context)
 
 
-def values_at(state, observation, action, config):
+def values_at(state, observation, action, env, config):
     """What each reward critic thinks of an action."""
-    inputs = inputs_at(state, observation, config)
+    inputs = inputs_at(state, observation, env, config)
     params = state.agent.reward_critics.params
-    return np.asarray(valuation.reward_values(params, inputs, jnp.array([[action]])))
+    return np.asarray(agent_core.reward_values(params, inputs, jnp.array([[action]])))
 
 
 def quantiles_at(state, observation, action, env, config):
     """Quantiles of the cost to go at even levels, (constraint, ensemble, quantile)."""
-    problem = problem_of(env.spec, config)
-    inputs = inputs_at(state, observation, config)
+    problem = learner_for(env.spec, config).problem
+    inputs = inputs_at(state, observation, env, config)
     scalar = config.agent.risk_form == "scalar"
     even = critics.uniform_fractions(1 if scalar else config.agent.num_quantiles)
-    levels = valuation.for_each_constraint(even.levels, problem)
-    quantiles = valuation.cost_quantiles(
-        state.agent.cost_critics.params,
-        inputs,
-        jnp.array([[action]]),
-        levels,
-        problem,
-        config.agent,
-    )
+    members, action = state.agent.cost_critics.params, jnp.array([[action]])
+    if config.agent.risk_form == "implicit":
+        levels = for_each_constraint(even.levels, problem)
+        quantiles = level_quantiles(
+            members, inputs, action, levels, problem, config.agent
+        )
+    else:
+        count = len(even.levels)
+        quantiles = grid_quantiles(
+            members, inputs, action, count, problem, config.agent
+        )
     return np.asarray(quantiles[:, :, 0])
 
 
-def choice_at(state, observation, config):
+def choice_at(state, observation, env, config):
     """The actor's mean action."""
     observation = jnp.asarray(observation)[None]
-    return float(agents.mean_action(state.agent, observation, config.agent)[0, 0])
+    return float(_mean_action(state.agent, observation, env, config)[0, 0])
 
 
 def with_agent(config, **changes):

@@ -10,13 +10,13 @@ import pytest
 from orac import envs
 from orac.config import presets
 from orac.config.schema import Config, Constraint, PivotConfig, TrainingConfig
-from orac.core import agent as agents
-from orac.core import learning, replay
+from orac.core import agent as agent_core
+from orac.core import replay
 from orac.envs.base import EnvSpec, Step
-from orac.training import device_loop as device
+from orac.training import device_loop
 from orac.training.device_loop import shift_radius_at
-from orac.training.state import problem_of
-from orac.training.train_step import learn
+from orac.training.state import empty_replay, learner_for
+from orac.training.train_step import update_if_due
 
 MAZE = "orac/GuardedMaze-v0"
 SMALL = {
@@ -97,7 +97,10 @@ def count_config(seed=0):
 
 def start(env, config, seed=0):
     key = jax.random.key(seed)
-    return jax.random.fold_in(key, 1), device.init(key, env, config)
+    learner = learner_for(env.spec, config)
+    state = device_loop.init(key, env, learner, config)
+    state = state._replace(replay=empty_replay(learner.problem, config))
+    return jax.random.fold_in(key, 1), state
 
 
 def run(env, config, *stretches, seed=0, capacity=CAPACITY):
@@ -105,7 +108,9 @@ def run(env, config, *stretches, seed=0, capacity=CAPACITY):
     key, state = start(env, config, seed)
     reports = []
     for rounds in stretches:
-        state, report = device.run(key, state, rounds, env, config, capacity)
+        state, report = device_loop.compiled_run()(
+            key, state, rounds, env, config, capacity
+        )
         reports.append(jax.tree.map(lambda x, n=rounds: np.asarray(x)[:n], report))
     return state, jax.tree.map(lambda *parts: np.concatenate(parts), *reports)
 
@@ -173,14 +178,13 @@ def test_actions_are_uniform_before_learning_and_the_behaviour_policys_after():
     assert (report.metrics["explore/shift_norm"] > 0).tolist() == [False] * 3 + [True]
     act_key = jax.random.split(jax.random.fold_in(key, 3), 4)[0]
     trained, _ = run(COUNT, config, 3)
-    action, _ = jax.jit(agents.act, static_argnames=("problem", "config"))(
+    action, _ = jax.jit(agent_core.act, static_argnames="learner")(
         act_key,
         trained.agent,
         trained.observation,
         trained.context,
         shift_radius_at(jnp.int32(6), config),
-        problem_of(COUNT.spec, config),
-        config.agent,
+        learner=learner_for(COUNT.spec, config),
     )
     later, _ = run(COUNT, config, 4)
     np.testing.assert_allclose(later.replay.storage.action[6:8], action, rtol=1e-5)
@@ -222,7 +226,9 @@ def test_a_pivot_lasts_an_episode_and_its_sampler_learns():
     key, state = start(COUNT, count_config())
     seen, params = [np.asarray(state.context.pivot)], []
     for _ in range(CAPACITY):
-        state, _ = device.run(key, state, 1, COUNT, count_config(), CAPACITY)
+        state, _ = device_loop.compiled_run()(
+            key, state, 1, COUNT, count_config(), CAPACITY
+        )
         seen.append(np.asarray(state.context.pivot))
         params.append(float(state.agent.pivot.params[0]))
     episodes = np.stack(seen[:12]).reshape(4, 3, 2)
@@ -241,22 +247,24 @@ def test_gradient_steps_keep_their_ratio_to_environment_steps(
     monkeypatch, gradient_steps, num_envs, per_round, every
 ):
     # No learner is needed to count when it would be called.
-    def update(key, state, batch, problem, config):
+    def update(key, state, batch, learner):
         return state._replace(gradient_steps=state.gradient_steps + 1), {}
 
-    def update_pivot(key, state, batch, problem, config):
+    def update_pivot(key, state, batch, learner):
         return state._replace(pivot=state.pivot._replace(params=state.pivot.params + 1))
 
-    monkeypatch.setattr(agents, "update", update)
-    monkeypatch.setattr(learning, "update_pivot", update_pivot)
+    monkeypatch.setattr(agent_core, "update", update)
     training = TrainingConfig(
         num_envs=num_envs, gradient_steps=gradient_steps, learning_starts=40
     )
     config = replace(count_config(), training=training)
-    problem = problem_of(COUNT.spec, config)
-    agent = agents.init(jax.random.key(0), problem, config.agent)
+    learner = learner_for(COUNT.spec, config)
+    learner = learner._replace(costs=learner.costs._replace(outer_step=update_pivot))
+    agent = agent_core.init(jax.random.key(0), learner)
     buffer = replay.init(8, replay.example_transition(2, 1, 1))
-    one = jax.jit(lambda a, n: learn(jax.random.key(n), a, buffer, n, problem, config))
+    one = jax.jit(
+        lambda a, n: update_if_due(jax.random.key(n), a, buffer, n, learner, config)
+    )
     steps, updates, outer = 0, 0, 0
     for rounds in range(1, 81):
         agent, _, updated = one(agent, rounds)

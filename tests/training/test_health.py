@@ -25,8 +25,8 @@ from orac.training.health import (
     check_report,
 )
 from orac.training.loop import Counters
-from orac.training.run_logger import RunRecords
-from orac.training.state import RoundReport, Totals
+from orac.training.run_logger import RunLogger
+from orac.training.train_step import StepReport, Totals
 
 LAST_GOOD = "The last good checkpoint is elsewhere."
 
@@ -38,7 +38,7 @@ def report(rounds=5, num_envs=2, **metrics):
         "critic/cost_loss": np.ones(rounds),
         "critic/reward_loss": np.ones(rounds),
     }
-    return RoundReport(
+    return StepReport(
         metrics={**given, **metrics},
         updated=np.ones(rounds, bool),
         finite_action=np.ones(rounds, bool),
@@ -233,8 +233,8 @@ def test_a_run_stops_and_leaves_the_last_good_checkpoint(
     assert wanted in str(error.value)
     fresh = small_agent()
     with RunDirectory.open(agent.run_path) as run:
-        records = RunRecords(run, fresh.runner, trackers=())
-        assert records.restore(fresh.runner, Counters())[0] == kept
+        RunLogger(run, fresh.runner, trackers=()).restore(fresh.runner, Counters())
+    assert fresh.num_timesteps == (kept or 0)
     check_parameters(fresh.runner.state.agent, 0, LAST_GOOD)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from orac.training.runners import DeviceRunner
 
 from helpers.probes import (
     HERE,
@@ -26,7 +27,6 @@ from helpers.probes import (
     with_agent,
 )
 from orac.core import critics
-from orac.training.runners import DeviceRunner
 
 SCALAR = ("sac-lag",)
 IMPLICIT = ("wcsac-iqn", "orac-iqn")
@@ -52,7 +52,7 @@ def costs_at(state, observation, env, config):
 def test_one_step_is_worth_its_reward_and_costs_its_cost(algo):
     env, config = FixedReward(), probe_config(algo)
     state, _ = practise(env, config, rounds=130)
-    np.testing.assert_allclose(values_at(state, HERE, 0.3, config), 3.0, atol=0.06)
+    np.testing.assert_allclose(values_at(state, HERE, 0.3, env, config), 3.0, atol=0.06)
     np.testing.assert_allclose(costs_at(state, HERE, env, config), 1.0, atol=0.06)
 
 
@@ -62,7 +62,9 @@ def test_critics_tell_observations_apart(algo):
     state, _ = practise(env, config, rounds=140)
     for sign in (1.0, -1.0):
         seen = sign * HERE
-        np.testing.assert_allclose(values_at(state, seen, 0.3, config), sign, atol=0.06)
+        np.testing.assert_allclose(
+            values_at(state, seen, 0.3, env, config), sign, atol=0.06
+        )
         costs = costs_at(state, seen, env, config)
         np.testing.assert_allclose(costs, 3 + sign, atol=0.2)
 
@@ -71,10 +73,10 @@ def test_critics_tell_observations_apart(algo):
 def test_what_comes_a_step_later_is_discounted_once(algo):
     env, config = TwoSteps(), probe_config(algo)
     state, _ = practise(env, config, rounds=170)
-    last = values_at(state, jnp.array(env.second), 0.3, config)
+    last = values_at(state, jnp.array(env.second), 0.3, env, config)
     np.testing.assert_allclose(last, 2.0, atol=0.06)
     # Reward 0.9 * 2 and cost 0.8 * 5: the two discounts are apart.
-    first = values_at(state, HERE, 0.3, config)
+    first = values_at(state, HERE, 0.3, env, config)
     np.testing.assert_allclose(first, 1.8, atol=0.06)
     last_costs = costs_at(state, jnp.array(env.second), env, config)
     np.testing.assert_allclose(last_costs, 5.0, atol=0.3)
@@ -86,8 +88,8 @@ def test_what_comes_a_step_later_is_discounted_once(algo):
 def test_the_best_action_is_found_and_a_slack_limit_lets_the_multiplier_go(algo):
     env, config = ActionMatters(), probe_config(algo)
     state, history = practise(env, config, rounds=140, multiplier=1.0)
-    assert choice_at(state, HERE, config) == pytest.approx(0.5, abs=0.08)
-    assert choice_at(state, -HERE, config) == pytest.approx(-0.5, abs=0.08)
+    assert choice_at(state, HERE, env, config) == pytest.approx(0.5, abs=0.08)
+    assert choice_at(state, -HERE, env, config) == pytest.approx(-0.5, abs=0.08)
     multiplier = history["constraint/multiplier/cost"]
     assert multiplier[0] > 0.9
     assert (multiplier[-20:] == 0).all()
@@ -175,11 +177,11 @@ def test_the_tail_decides_on_either_side_of_the_crossing(tail, kept):
 def test_plain_sac_values_steps_as_the_others_do():
     config = probe_config("sac")
     state, _ = practise(FixedReward(), config, rounds=130)
-    np.testing.assert_allclose(values_at(state, HERE, 0.3, config), 3.0, atol=0.06)
+    np.testing.assert_allclose(values_at(state, HERE, 0.3, env, config), 3.0, atol=0.06)
     env = TwoSteps()
     state, _ = practise(env, config, rounds=170)
-    np.testing.assert_allclose(values_at(state, HERE, 0.3, config), 1.8, atol=0.06)
-    last = values_at(state, jnp.array(env.second), 0.3, config)
+    np.testing.assert_allclose(values_at(state, HERE, 0.3, env, config), 1.8, atol=0.06)
+    last = values_at(state, jnp.array(env.second), 0.3, env, config)
     np.testing.assert_allclose(last, 2.0, atol=0.06)
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.gym_probes import Counter
 
+from helpers.gym_probes import Counter
 from orac.config import presets
 from orac.config.schema import TrainingConfig
 from orac.core.cost_models import Context

@@ -12,16 +12,16 @@ import jax
 import numpy as np
 import pytest
 
-from helpers.command_examples import ENV, train_words
+from helpers.command_examples import ENV, train_arguments
 from orac.api import Agent
 from orac.cli.main import main
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import run_path
 
-SMALL = train_words(6400, 1600)
+SMALL = train_arguments(6400, 1600)
 HOSTED = [
-    *train_words(3200, 1600, num_envs=2),
+    *train_arguments(3200, 1600, num_envs=2),
     "--set=agent.num_cost_critics=2",
     "--set=training.log_every=100",
     "--set=training.checkpoint_every=200",
@@ -55,7 +55,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 def replay_of(run: Path) -> list[np.ndarray]:
     """The newest checkpoint's ring; kills cut it into other segments, not other rows."""
-    config = config_text.load(run / "config.yaml")
+    config = serialization.load(run / "config.yaml")
     agent = Agent(config.env.id, config)
     state = agent.runner.state
     loaded = Checkpoints(run / "checkpoints").load_latest(
@@ -197,7 +197,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     told, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors
-    assert "all saved" in told and f"orac resume {run}" in told
+    assert "everything is saved" in told and f"orac resume {run}" in told
     assert list(run.glob("checkpoints/step-*.json"))
     assert main(["resume", str(run), "--quiet"]) == 0
     metrics = np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)

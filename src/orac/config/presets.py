@@ -1,9 +1,9 @@
-"""The paper's settings, by table: which agent, in which world.
+"""The paper's settings for each agent and environment.
 
-`preset("orac", "orac/GuardedMaze-v0")` is a whole config. An agent's own choice is two
-fields (`ALGORITHMS`); everything else is the world's column in the paper's Appendix A
-and the same for every agent, with one exception that the paper makes too: a
-SAC-Lagrangian has a scalar cost critic, so an ensemble of one.
+`preset("orac", "orac/GuardedMaze-v0")` returns a whole config. An agent sets two fields
+(`ALGORITHMS`). Everything else is the environment's column in the paper's Appendix A and
+the same for every agent, with one exception that the paper makes too: SAC-Lagrangian has
+a scalar cost critic, so an ensemble of one.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from orac.config.validation import check_choice, unknown_name
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What makes an agent: its risk form (None: the world's choice) and behaviour."""
+    """An agent: its risk form (None: the environment's preset decides) and behaviour."""
 
     risk_form: str | None
     behaviour: str
@@ -99,7 +99,7 @@ def citylearn() -> Config:
 
 
 def general(env_id: str) -> Config:
-    """For an environment of the user's own: Safety-Gymnasium's numbers, IQN form."""
+    """Settings for a user's environment: Safety-Gymnasium's numbers, implicit form."""
     config = safety_gym()
     return replace(
         config,
@@ -118,11 +118,12 @@ def general(env_id: str) -> Config:
 
 
 def demo() -> Config:
-    """GuardedMaze in minutes on two cores: 8 mazes, one gradient step a round.
+    """GuardedMaze in minutes on two cores: 8 mazes, one gradient step per round.
 
-    Departs from the paper in six more fields: fewer quantiles, a time limit that ends an
-    episode, a quicker multiplier that looks at starts alone, a quarter of the shift radius,
-    and a limit of 4.5 where 5 is asked for: starts differ, and each has its own worst case.
+    Differs from the paper in seven more fields: fewer quantiles (two fields), time limits
+    that end an episode, a faster multiplier that is driven by initial states only (two
+    fields), a quarter of the shift radius, and a limit of 4.5 where 5 is required, because
+    each start has its own worst case.
     """
     config = with_algorithm(guarded_maze(), "orac")
     agent = config.agent
@@ -149,12 +150,12 @@ def demo() -> Config:
 
 ROBOTS = "Point|Car|Racecar|Doggo|Ant|HalfCheetah|Hopper|Humanoid|Swimmer|Walker2d"
 SAFETY_GYM = re.compile(rf"(orac/)?Safety({ROBOTS})[A-Z]\w*-v\d+")
-WORLDS = {"orac/GuardedMaze-v0": guarded_maze, "orac/CityLearn-v0": citylearn}
-"""Environments with a column of their own; Safety-Gymnasium's ids share one."""
+ENVIRONMENTS = {"orac/GuardedMaze-v0": guarded_maze, "orac/CityLearn-v0": citylearn}
+"""Environments that have their own column; Safety-Gymnasium's ids share one."""
 
 
 def with_algorithm(config: Config, algo: str) -> Config:
-    """Give a world's settings to one agent."""
+    """Return an environment's settings for one agent."""
     check_choice("algo", algo, ALGORITHMS)
     algorithm = ALGORITHMS[algo]
     agent = replace(
@@ -169,7 +170,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
 
 
 def check_algorithm(config: Config) -> None:
-    """Refuse a config that goes by the name of an agent and is another one."""
+    """Raise an error if a config's fields contradict its `algo`."""
     check_choice("algo", config.algo, ALGORITHMS)
     algorithm, agent = ALGORITHMS[config.algo], config.agent
     risk_form = algorithm.risk_form or agent.risk_form
@@ -184,7 +185,7 @@ def check_algorithm(config: Config) -> None:
         raise ValueError(
             f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
             f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
-            f"{fitting}. Choose the agent by --algo (in Python by its maker)."
+            f"{fitting}. Choose the agent with --algo (in Python with its function)."
         )
     if config.algo == "sac" and config.constraints:
         raise ValueError(
@@ -194,30 +195,30 @@ def check_algorithm(config: Config) -> None:
 
 
 def with_seed(config: Config, seed: int) -> Config:
-    """The same run with other randomness."""
+    """Return the same config with another seed."""
     return replace(config, seed=seed)
 
 
 def has_settings(env_id: str) -> bool:
-    """Whether the paper has settings for this world, a limit among them."""
-    return env_id in WORLDS or is_safety_gym(env_id)
+    """Return whether the paper has settings, with a limit, for this environment."""
+    return env_id in ENVIRONMENTS or is_safety_gym(env_id)
 
 
 def is_safety_gym(env_id: str) -> bool:
-    """Whether this is one of the package's ids, by its robot, or our variant of one."""
+    """Return whether this is an id of Safety-Gymnasium or our variant of one."""
     return SAFETY_GYM.fullmatch(env_id) is not None
 
 
 def preset(algo: str, env_id: str) -> Config:
-    """The paper's settings of `algo` for one of its worlds, or general ones."""
-    if env_id in WORLDS:
-        world = WORLDS[env_id]()
+    """Return the paper's settings of `algo` for its environments, or general ones."""
+    if env_id in ENVIRONMENTS:
+        config = ENVIRONMENTS[env_id]()
     elif is_safety_gym(env_id):
-        world = safety_gym()
+        config = safety_gym()
     elif env_id.startswith("orac/"):
-        known = [*WORLDS, "orac/SafetyPointGoal1-v0 and its siblings"]
+        known = [*ENVIRONMENTS, "orac/SafetyPointGoal1-v0 and its siblings"]
         raise unknown_name("an environment of this package", env_id, known)
     else:
-        world = general(env_id)
-    world = replace(world, env=replace(world.env, id=env_id))
-    return with_algorithm(world, algo)
+        config = general(env_id)
+    config = replace(config, env=replace(config.env, id=env_id))
+    return with_algorithm(config, algo)

@@ -1,7 +1,7 @@
-"""Configs as text: YAML in and out, `--set a.b=c`, differences, and field sentences.
+"""Read and write configs as YAML, apply `--set a.b=c`, and compare configs.
 
-Unknown keys are errors that name the nearest known one. Values are YAML, so `1e-3`,
-`null` and `[64, 64]` mean what they look like; nothing in a file is ever executed.
+An unknown key raises an error with the nearest known one. Values are YAML, so `1e-3`,
+`null` and `[64, 64]` mean what they look like. Reading a file never executes anything.
 """
 
 import ast
@@ -21,7 +21,7 @@ from orac.config.validation import frozen_value, unknown_name
 
 
 def to_dict(value: Any) -> Any:
-    """A config as plain lists and dicts, in the order of its fields."""
+    """Return a config as plain lists and dicts, in the order of its fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         plain = {
             f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)
@@ -35,7 +35,7 @@ def to_dict(value: Any) -> Any:
 
 
 def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
-    """The inverse of `to_dict`; fields left out keep their defaults."""
+    """Return the config of a dict; missing fields have their defaults."""
     if not isinstance(data, dict):
         raise ValueError(
             f"{path or 'the config'} must be a mapping of names to values, got {data!r}."
@@ -52,7 +52,7 @@ def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the type of its field, or an error that says what was expected."""
+    """Convert `value` to the type of its field, or raise an error."""
     if where.endswith("env.params"):
         if not isinstance(value, dict):
             raise ValueError(f"{where} must be a mapping, got {value!r}.")
@@ -91,7 +91,7 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-3 and 1e6 as text, for want of a dot; a person means the number."""
+    """Reads 1e-3 and 1e6 as numbers; YAML 1.1 takes them for text without a dot."""
 
 
 Loader.add_implicit_resolver(
@@ -102,7 +102,7 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Plain values from YAML text."""
+    """Parse YAML text into plain values."""
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
@@ -111,12 +111,12 @@ def read_yaml(text: str, name: str) -> Any:
 
 
 def dump(config: Config) -> str:
-    """A config as YAML text."""
+    """Return a config as YAML text."""
     return yaml.safe_dump(to_dict(config), sort_keys=False, width=88)
 
 
 def parse(text: str, name: str = "the config") -> Config:
-    """A config from YAML text."""
+    """Return the config of a YAML text."""
     return from_dict(read_yaml(text, name))
 
 
@@ -133,7 +133,7 @@ def load(path: Path | str) -> Config:
 
 
 def override(config: Config, assignments: list[str]) -> Config:
-    """Apply `a.b=c` assignments, in order, through the same checks as a file."""
+    """Apply `a.b=c` assignments in order, with the same checks as for a file."""
     data = to_dict(config)
     for text in assignments:
         name, separator, raw = text.partition("=")
@@ -146,7 +146,7 @@ def override(config: Config, assignments: list[str]) -> Config:
 
 
 def assign(data: Any, dotted: str, value: Any) -> None:
-    """Set one field of a config in dict form; a name nobody knows is an error."""
+    """Set one field of a config in dict form; an unknown name raises an error."""
     *parents, last = dotted.split(".")
     path = ""
     for part in parents:
@@ -171,7 +171,7 @@ def _key(data: Any, part: str, path: str) -> Any:
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Dotted names to values."""
+    """Return a flat dict from dotted names to values."""
     items: Any = None
     if isinstance(value, dict):
         items = value.items()
@@ -186,7 +186,7 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
-    """Fields in which two configs differ: name to (config's value, base's value)."""
+    """Return the fields that differ: name to (value in config, value in base)."""
     ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))
     return {
         name: (ours.get(name), theirs.get(name))
@@ -195,29 +195,29 @@ def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def field_sentences() -> dict[str, str]:
-    """The sentence behind each field, by dotted name, read from the configs' source."""
-    return _collect_sentences(Config, "")
+def field_help() -> dict[str, str]:
+    """Return the help sentence of each field by dotted name, from the schema's source."""
+    return _collect_help(Config, "")
 
 
-def _collect_sentences(kind: type, path: str) -> dict[str, str]:
-    sentences, found = _sentences_of(kind), dict[str, str]()
+def _collect_help(kind: type, path: str) -> dict[str, str]:
+    sentences, found = _help_of(kind), dict[str, str]()
     hints = typing.get_type_hints(kind)
     for f in dataclasses.fields(typing.cast(Any, kind)):
         where = f"{path}.{f.name}" if path else f.name
         hint = hints[f.name]
         inner = typing.get_args(hint)
         if dataclasses.is_dataclass(hint):
-            found |= _collect_sentences(typing.cast(type, hint), where)
+            found |= _collect_help(typing.cast(type, hint), where)
         elif inner and dataclasses.is_dataclass(inner[0]):
-            found |= _collect_sentences(typing.cast(type, inner[0]), f"{where}.0")
+            found |= _collect_help(typing.cast(type, inner[0]), f"{where}.0")
         else:
             found[where] = sentences.get(f.name, "")
     return found
 
 
-def _sentences_of(kind: type) -> dict[str, str]:
-    """The texts that follow the fields of one class."""
+def _help_of(kind: type) -> dict[str, str]:
+    """Return the strings that follow the fields of one class."""
     body = typing.cast(Any, ast.parse(inspect.getsource(kind)).body[0]).body
     return {
         statement.target.id: " ".join(str(following.value.value).split())

@@ -1,10 +1,9 @@
 # pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-"""What critics are asked and taught: fractions, targets, and the losses.
+"""Quantile fractions, targets and losses of the critics.
 
-Shapes are (constraint, ensemble, batch, quantile) from left to right. Entropy is in the
-reward target only; each member of a cost ensemble has its own target, so that members
-stay independent. This room knows nothing of networks: values come in, losses go out.
+Shapes are (constraint, ensemble, batch, quantile). Entropy is only in the reward target.
+Each member of a cost ensemble has its own target, so that members stay independent.
 """
 
 from typing import NamedTuple
@@ -22,7 +21,7 @@ class Fractions(NamedTuple):
 
 
 def uniform_fractions(num_quantiles: int) -> Fractions:
-    """Equal widths, as a fixed-quantile critic has them."""
+    """Return equal widths, as a critic with fixed quantiles has them."""
     widths = jnp.full(num_quantiles, 1 / num_quantiles)
     return Fractions((jnp.arange(num_quantiles) + 0.5) / num_quantiles, widths)
 
@@ -30,7 +29,7 @@ def uniform_fractions(num_quantiles: int) -> Fractions:
 def sample_fractions(
     key: Key[Array, ""], shape: tuple[int, ...], floor: float = 0.1
 ) -> Fractions:
-    """Random widths that sum to one along the last axis, and the midpoints between."""
+    """Sample widths that sum to one along the last axis, and return their midpoints."""
     # Deviates from Eq. (24): its fractions have floor 0; 0.1 (as DSAC's code has it)
     # keeps every width away from zero.
     raw = jax.random.uniform(key, shape) + floor
@@ -40,7 +39,7 @@ def sample_fractions(
 
 
 def huber(td_error: Float[Array, "*shape"], kappa: float) -> Float[Array, "*shape"]:
-    """Square near zero, straight beyond `kappa`. Eq. (8)."""
+    """Return the Huber loss: quadratic up to `kappa` and linear beyond. Eq. (8)."""
     size = jnp.abs(td_error)
     # Branch-free: with c = min(|x|, kappa), c^2 / 2 + kappa (|x| - c).
     near = jnp.minimum(size, kappa)
@@ -50,7 +49,7 @@ def huber(td_error: Float[Array, "*shape"], kappa: float) -> Float[Array, "*shap
 def quantile_huber(
     td_error: Float[Array, "*shape"], levels: Float[Array, "*#shape"], kappa: float
 ) -> Float[Array, "*shape"]:
-    """Asymmetric Huber loss, smallest at the `levels`-quantile of the target. Eq. (9)."""
+    """Return the asymmetric Huber loss, minimised at the target's quantiles. Eq. (9)."""
     below = (td_error < 0).astype(td_error.dtype)
     return jnp.abs(levels - below) * huber(td_error, kappa) / kappa
 
@@ -59,7 +58,7 @@ def pairwise_errors(
     predictions: Float[Array, "*batch prediction"],
     targets: Float[Array, "*batch target"],
 ) -> Float[Array, "*batch prediction target"]:
-    """Every target minus every prediction. Eq. (23)."""
+    """Return every target minus every prediction. Eq. (23)."""
     return targets[..., None, :] - predictions[..., :, None]
 
 
@@ -70,7 +69,7 @@ def quantile_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, "*batch"]:
-    """Every prediction against every target, weighed by the target's width. Eq. (24)."""
+    """Return the loss over all pairs, weighted by the target's width. Eq. (24)."""
     td_error = pairwise_errors(predictions, targets)
     # Deviates from Eq. (24): the mean over predictions where it has a sum. The minimiser
     # is the same, and Adam does not see the scale.
@@ -84,9 +83,9 @@ def cost_targets(
     next_quantiles: Float[Array, "constraint ensemble batch quantile"],
     discount: float,
 ) -> Float[Array, "constraint ensemble batch quantile"]:
-    """Cost now plus discounted quantiles of the cost to come. Eq. (10).
+    """Return the cost now plus the discounted quantiles of the cost to come. Eq. (10).
 
-    No entropy, no minimum: member e of the target teaches member e alone.
+    There is no entropy and no minimum: target member e is only used for member e.
     """
     onward = discount * (1 - ends.astype(cost.dtype))
     return cost[:, None, :, None] + onward[:, None] * next_quantiles
@@ -99,7 +98,7 @@ def cost_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, ""]:
-    """Sum over members of each one's mean quantile loss."""
+    """Return the sum over members of the mean quantile loss."""
     per_row = quantile_loss(
         predictions, fractions.levels, targets, target_widths, kappa
     )
@@ -110,7 +109,7 @@ def squared_loss(
     predictions: Float[Array, "*members batch"],
     targets: Float[Array, "*#members batch"],
 ) -> Float[Array, ""]:
-    """Sum over members of each one's mean squared error."""
+    """Return the sum over members of the mean squared error."""
     return jnp.square(predictions - targets).mean(axis=-1).sum()
 
 
@@ -122,6 +121,6 @@ def reward_target(
     temperature: Float[Array, ""],
     discount: float,
 ) -> Float[Array, " batch"]:
-    """Soft value of the next state by the more careful of the two critics."""
+    """Return the reward plus the discounted soft value by the lower of two critics."""
     soft_value = next_values.min(axis=0) - temperature * next_log_prob
     return reward + discount * (1 - ends.astype(reward.dtype)) * soft_value

@@ -2,11 +2,10 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 """Optimistic exploration, the paper's contribution: shift the policy's mean uphill.
 
-At each environment step the mean of the actor moves, within a set distance, along the
-gradient of an optimistic reward bound minus a weighted optimistic cost bound (13). The
-shift is for acting only: training and evaluation never see it, and with radius 0 this
-is the plain actor. Rows of a batch are independent. Nothing here knows of networks:
-`bounds` is a function of the action.
+At each environment step the mean of the actor moves a set distance along the gradient of
+an optimistic reward bound minus a weighted optimistic cost bound (13). Only acting uses
+the shift: training and evaluation do not, and with radius 0 this is the plain actor. Rows
+of a batch are independent. The bounds are passed in as a function of the action.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ Bounds = Callable[[Array], tuple[Array, Array]]
 
 
 class Shift(NamedTuple):
-    """The behaviour policy's mean, and what a person wants to see of how it came about."""
+    """The behaviour policy's mean, with the cost weights and the length of the shift."""
 
     mean: Float[Array, "batch action"]
     exploration_multiplier: Float[Array, "constraint batch"]
@@ -31,7 +30,10 @@ class Shift(NamedTuple):
 def ensemble_spread(
     values: Float[Array, "ensemble *batch"],
 ) -> Float[Array, "*batch"]:
-    """Population standard deviation over the first axis, with a finite gradient."""
+    """Return the population standard deviation over the first axis.
+
+    Its gradient is finite also where all members agree.
+    """
     variance = jnp.square(values - values.mean(axis=0)).mean(axis=0)
     # Numerics: sqrt has no slope at 0, where members agree; there the gradient is 0.
     agree = variance == 0
@@ -41,9 +43,9 @@ def ensemble_spread(
 def reward_upper_bound(
     values: Float[Array, "ensemble *batch"], optimism: float
 ) -> Float[Array, "*batch"]:
-    """Optimistic reward: ensemble mean plus `optimism` standard deviations. Eq. (14).
+    """Return the ensemble mean plus `optimism` standard deviations. Eq. (14).
 
-    Of two critics the deviation is half their absolute difference. Negative optimism
+    The deviation of two critics is half their absolute difference. Negative optimism
     gives a lower bound.
     """
     # Deviates from Eq. (14): the printed deviation lacks its square.
@@ -53,7 +55,7 @@ def reward_upper_bound(
 def optimistic_quantiles(
     quantiles: Float[Array, "ensemble *batch"], optimism: float
 ) -> Float[Array, "*batch"]:
-    """Each quantile of the cost, `optimism` deviations below the ensemble mean. Eq. (15)."""
+    """Return cost quantiles `optimism` deviations below the ensemble mean. Eq. (15)."""
     return quantiles.mean(axis=0) - optimism * ensemble_spread(quantiles)
 
 
@@ -62,7 +64,7 @@ def exploration_multiplier(
     cost_value_limit: Float[Array, "*#batch"],
     cost_bound: Float[Array, "*batch"],
 ) -> Float[Array, "*batch"]:
-    """Weight of the cost bound: less where there is room below the limit. Eq. (19)."""
+    """Return the weight of the cost bound, less if there is room to the limit. Eq. (19)."""
     return jnp.maximum(multiplier - (cost_value_limit - cost_bound), 0)
 
 
@@ -71,7 +73,7 @@ def mean_shift(
     std: Float[Array, "batch action"],
     shift_radius: Float[Array, ""] | float,
 ) -> Float[Array, "batch action"]:
-    """Step of Mahalanobis length `shift_radius` uphill, per row. Eq. (18).
+    """Return a step of Mahalanobis length `shift_radius` uphill, per row. Eq. (18).
 
     radius * S g / sqrt(g' S g) with S = diag(std^2). Exactly zero where the gradient
     vanishes: where every entry of std * g is below 1e-12 in size.
@@ -89,7 +91,7 @@ def mean_shift(
 
 
 def radius_from_kl(kl: float) -> float:
-    """The shift radius at which KL(behaviour, actor) is `kl`, as OAC defines its delta."""
+    """Return the radius at which KL(behaviour, actor) is `kl`, as in OAC."""
     return (2 * kl) ** 0.5
 
 
@@ -100,11 +102,10 @@ def optimistic_objective(
     cost_value_limits: Float[Array, "constraint #batch"],
     unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, ""], Float[Array, "constraint batch"]]:
-    """Reward bound minus weighted cost bounds, summed over rows. Eq. (13).
+    """Return the reward bound minus weighted cost bounds, summed over rows. Eq. (13).
 
-    The weights are held fixed when it is differentiated, and are the second output. The
-    multiplier was learned from room in an episode's units; `unit` is what one of this
-    step's is worth there.
+    The weights have no gradient and are the second output. The multiplier was learned in
+    the units of an episode's cost; `unit` converts the cost to go at this step to them.
     """
     reward_bound, cost_bound = bounds(jnp.tanh(pre_tanh))
     weight = jax.lax.stop_gradient(
@@ -122,7 +123,7 @@ def optimistic_gradient(
     cost_value_limits: Float[Array, "constraint #batch"],
     unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, "batch action"], Float[Array, "constraint batch"]]:
-    """Gradient of the optimistic objective at the actor's own action. Eq. (17)."""
+    """Return the gradient of the objective at the actor's mean action. Eq. (17)."""
     # Choice: with respect to the mean before its tanh, as OAC's code has it; printed
     # is the action. Rows are independent, so one gradient of the sum serves all.
     gradient_of = jax.grad(optimistic_objective, has_aux=True)
@@ -138,7 +139,7 @@ def shift_policy(
     shift_radius: Float[Array, ""] | float,
     unit: Float[Array, " #batch"] | float = 1.0,
 ) -> Shift:
-    """Mean of the behaviour policy N(shifted mean, std). Eq. (20)."""
+    """Return the mean of the behaviour policy N(shifted mean, std). Eq. (20)."""
     gradient, weight = optimistic_gradient(
         mean, bounds, multiplier, cost_value_limits, unit
     )

@@ -95,7 +95,9 @@ def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
         return rows
     variance = jnp.square(rows).mean(axis=-1, keepdims=True)
     unit = rows * jax.lax.rsqrt(variance + EPSILON)
-    return unit * broadcast_rows(layer.scale, rows.shape) + broadcast_rows(layer.offset, rows.shape)
+    return unit * broadcast_rows(layer.scale, rows.shape) + broadcast_rows(
+        layer.offset, rows.shape
+    )
 
 
 def apply_layer(layer: Layer, rows: Float[Array, "rows input"]) -> Array:

@@ -1,7 +1,7 @@
-"""A ring buffer of transitions, pure and on device.
+"""The replay: a ring buffer of transitions on device.
 
-`inserted` counts every row ever added; the ring's position and size follow from it.
-Called under `jit` with the state donated, an add writes in place and never copies.
+`inserted` counts every row ever added; the position and size of the ring follow from it.
+Under `jit` with the state donated, `add` writes in place and never copies.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from orac.core.types import Transition
 
 
 class ReplayState(NamedTuple):
-    """Rows, and how many were ever inserted."""
+    """The stored rows, and the number of rows ever inserted."""
 
     storage: Transition
     """Every leaf has a leading axis of the buffer's capacity."""
@@ -22,17 +22,17 @@ class ReplayState(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """Most transitions it can hold."""
+        """Maximum number of transitions."""
         return self.storage.reward.shape[0]
 
     @property
     def size(self) -> Int[Array, ""]:
-        """Transitions it holds now."""
+        """Number of transitions that it holds now."""
         return jnp.minimum(self.inserted, self.capacity)
 
 
 def init(capacity: int, example: Transition) -> ReplayState:
-    """An empty ring whose rows look like `example` (one transition, no batch axis)."""
+    """Return an empty ring with rows like `example`, one transition without a batch axis."""
     if capacity < 1:
         raise ValueError(f"capacity must be at least 1, got {capacity}.")
     storage = jax.tree.map(
@@ -44,10 +44,10 @@ def init(capacity: int, example: Transition) -> ReplayState:
 def add(
     state: ReplayState, rows: Transition, valid: Bool[Array, " batch"] | None = None
 ) -> ReplayState:
-    """Insert a batch of rows after the last one, over the oldest when full.
+    """Insert a batch of rows, overwriting the oldest when full.
 
-    Rows that are not `valid` are left out: some vector environments spend a call on
-    resetting, which is no transition.
+    Rows that are not `valid` are left out: some vector environments use a call only to
+    reset, which is not a transition.
     """
     count = rows.reward.shape[0]
     if count > state.capacity:
@@ -71,7 +71,7 @@ def add(
 
 
 def sample(key: Key[Array, ""], state: ReplayState, batch_size: int) -> Transition:
-    """Rows drawn uniformly, with replacement, from those inserted and not overwritten."""
+    """Sample rows uniformly with replacement from those that the ring holds."""
     index = jax.random.randint(key, (batch_size,), 0, jnp.maximum(state.size, 1))
     return jax.tree.map(lambda ring: ring[index], state.storage)
 
@@ -79,7 +79,7 @@ def sample(key: Key[Array, ""], state: ReplayState, batch_size: int) -> Transiti
 def example_transition(
     observation_size: int, action_size: int, num_costs: int
 ) -> Transition:
-    """One row of zeros with the shapes of a problem."""
+    """Return a row of zeros with the shapes of a problem."""
     return Transition(
         observation=jnp.zeros(observation_size),
         action=jnp.zeros(action_size),

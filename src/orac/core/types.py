@@ -1,7 +1,6 @@
-"""The words every room shares: what one environment step is, and what a metric is.
+"""Types that all packages share.
 
-Shapes have one fixed order everywhere: constraint, ensemble, batch, quantile, feature.
-This room imports nothing of ours.
+Axes have the same order everywhere: constraint, ensemble, batch, quantile, feature.
 """
 
 from typing import NamedTuple
@@ -9,20 +8,20 @@ from typing import NamedTuple
 from jaxtyping import Array, Bool, Float
 
 Metrics = dict[str, Array]
-"""Scalars that leave an update, by name (`critic/cost_loss`). Nothing learns from them."""
+"""Scalars that an update reports, by name (`critic/cost_loss`)."""
 
 
 class Transition(NamedTuple):
     """One step of one environment, or a batch of them (a leading axis everywhere).
 
-    `next_observation` is the true next one, also at an episode's end. The last two
-    fields are what the episodic dual form needs, both taken *before* this step's cost:
-    the discounted cost paid so far in the episode, and the discount reached.
+    `next_observation` is the true next one, also at the end of an episode. The last two
+    fields are for the episodic dual form, both from before this step: the discounted cost
+    that the episode has paid, and the discount factor that it has reached.
     """
 
     observation: Float[Array, "*batch observation"]
     action: Float[Array, "*batch action"]
-    """In [-1, 1], before it is scaled to the environment's box."""
+    """In [-1, 1], before scaling to the environment's box."""
     reward: Float[Array, "*batch"]
     cost: Float[Array, "*batch constraint"]
     next_observation: Float[Array, "*batch observation"]

@@ -18,7 +18,7 @@ from orac.core import agent as agent_core
 from orac.core import exploration
 from orac.core.agent import Learner
 from orac.core.types import Metrics
-from orac.envs.base import Environment, reset_batch, step_batch, to_box
+from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
 from orac.training.state import (
     EVALUATE,
@@ -158,7 +158,17 @@ def one_round(
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    steps = StepBatch(
+    keys, steps = (pivot_key, update_key), to_step_batch(step, observation)
+    return store_and_update(
+        keys, state, env_state, action, steps, act_metrics, learner, config
+    )
+
+
+def to_step_batch(
+    step: Step, observation: Float[Array, "env observation"]
+) -> StepBatch:
+    """Return the steps of JAX environments, with the observations to act on next."""
+    return StepBatch(
         observation=observation,
         next_observation=step.observation,
         reward=step.reward,
@@ -166,10 +176,6 @@ def one_round(
         terminated=step.terminated,
         truncated=step.truncated,
         metrics=step.metrics,
-    )
-    keys = (pivot_key, update_key)
-    return store_and_update(
-        keys, state, env_state, action, steps, act_metrics, learner, config
     )
 
 

@@ -1,4 +1,4 @@
-"""Stop a run that has gone wrong, by name and step, before anything bad is saved."""
+"""Health checks: stop a run with a number that is not finite before it is saved."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
-"""Who is named first when several go wrong in one round: as an update goes."""
+"""Groups of metrics in the order of an update, to name the first that went wrong."""
 
 ADVICE = (
     "Try smaller learning rates, agent.max_gradient_norm=10, or agent.reward_scale=0.1."
@@ -19,21 +19,21 @@ NEGATIVE = "the environment's negative cost"
 
 
 class NegativeCostError(ValueError):
-    """An environment reported a cost below 0."""
+    """An environment reported a negative cost."""
 
 
 class NonFiniteError(ArithmeticError):
-    """A quantity of a run became infinite or not a number."""
+    """A number of a run became infinite or NaN."""
 
 
 def check_report(
     report: StepReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
-    """Refuse a stretch in which something was not finite; the earliest is the cause.
+    """Raise an error if something was not finite; the earliest such value is named.
 
-    A cost below 0 is refused as well: limits and certificates count on costs from 0 on.
+    A negative cost raises an error too: limits and certificates need costs of at least 0.
     """
-    # An action that is no number makes an innocent environment return none either.
+    # The action comes first: NaN actions make a correct environment return NaN.
     bad = {
         "the agent's action": ~np.asarray(report.finite_action),
         "the environment's observation": ~np.asarray(report.finite_observation),
@@ -51,24 +51,24 @@ def check_report(
     if quantity == NEGATIVE:
         raise NegativeCostError(
             f"the environment's cost must be at least 0, but one was negative at step "
-            f"{step:,}. {last_good} Its step returned it: mend it there."
+            f"{step:,}. {last_good} Its step returned it: fix it there."
         )
     of_environment = quantity.startswith("the environment")
-    advice = "Its step returned it: mend it there." if of_environment else ADVICE
+    advice = "Its step returned it: fix it there." if of_environment else ADVICE
     raise NonFiniteError(
         f"{quantity} must be finite, but it was not at step {step:,}. {last_good} {advice}"
     )
 
 
 def rows_not_finite(values: Any) -> np.ndarray:
-    """For each entry of the first axis, whether anything in it is infinite or NaN."""
+    """Return for each entry of the first axis whether anything in it is not finite."""
     return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
 
 
 def rows_with_a_negative_cost(report: StepReport) -> np.ndarray:
-    """For each round, whether an episode's cost so far fell below 0 or went down.
+    """Return for each round whether an episode's cost so far is negative or went down.
 
-    Numerics: rounding keeps the order of sums, so costs from 0 on never lower one.
+    Rounding keeps the order of sums, so costs of at least 0 never lower a sum.
     """
     paid, ended = np.asarray(report.totals.cost), np.asarray(report.ended)
     lower: np.ndarray = np.less(paid, 0)
@@ -77,12 +77,12 @@ def rows_with_a_negative_cost(report: StepReport) -> np.ndarray:
 
 
 def group(name: str) -> str:
-    """The part of a metric's name before the first slash."""
+    """Return the part of a metric's name before the first slash."""
     return name.partition("/")[0]
 
 
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
-    """Refuse to save an agent with a parameter that is not finite."""
+    """Raise an error if a parameter of the agent is not finite."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(agent)[0]:
         if not bool(np.isfinite(np.asarray(leaf)).all()):
             raise NonFiniteError(

@@ -1,7 +1,7 @@
-"""The cadence of a run: advance, log, evaluate, save, and stop when asked to.
+"""The training loop: advance, log, evaluate, save, and stop when asked to.
 
-Everything that touches disk and people happens here, between two stretches of rounds;
-what is learned never depends on it. Evaluations and checkpoints fall on log rows.
+Writing files and talking to the user happens here, between two stretches of rounds, and
+does not affect what is learned. Evaluations and checkpoints are made at log rows.
 """
 
 import math
@@ -66,15 +66,15 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """What a callback gets at each log row and each evaluation."""
+    """The argument of a callback, at each log row and each evaluation."""
 
     step: int
     metrics: Mapping[str, float]
-    """The row of metrics.csv; NaN where nothing was measured yet."""
+    """The row of metrics.csv; NaN for what was not measured yet."""
     evaluation: list[dict[str, float]] | None
-    """Rows of the evaluation made at this step, if one was."""
+    """One row per episode if an evaluation was made at this step, otherwise None."""
     agent: Any
-    """Whoever called the loop: the agent of the Python interface."""
+    """The `orac.api.Agent` that is being trained."""
 
 
 Callback = Callable[[Event], Any]
@@ -82,7 +82,7 @@ Callback = Callable[[Event], Any]
 
 @dataclass
 class Counters:
-    """What a run has summed up so far; part of every checkpoint."""
+    """Sums over the run so far; part of every checkpoint."""
 
     episodes: int = 0
     cumulative_cost: list[float] = field(default_factory=list)
@@ -91,8 +91,8 @@ class Counters:
     last_cost: list[float] = field(default_factory=list)
 
 
-class Cadence:
-    """When things are due, in rounds of all environments."""
+class Schedule:
+    """When logging, evaluation and checkpoints are due, in rounds of all environments."""
 
     def __init__(self, runner: Runner) -> None:
         training, evaluation = runner.config.training, runner.config.evaluation
@@ -105,11 +105,11 @@ class Cadence:
         )
 
     def _rows(self, every: int, num_envs: int) -> int:
-        """Rounded up to whole log rows."""
+        """Convert steps to rounds, rounded up to whole log rows."""
         return self.log * max(1, math.ceil(every / num_envs / self.log))
 
     def stretch(self, rounds: int) -> int:
-        """Rounds until the next log row."""
+        """Return the number of rounds until the next log row."""
         return min(self.log - rounds % self.log, self.total - rounds)
 
     def due(self, every: int, rounds: int) -> bool:
@@ -125,24 +125,24 @@ def run_loop(
     agent: Any = None,
     progress: Progress | None = None,
 ) -> int:
-    """Train until the config's total, a callback's False, or Ctrl-C; returns the step."""
-    cadence = Cadence(runner)
+    """Train until the total, a callback's False, or Ctrl-C; return the step."""
+    schedule = Schedule(runner)
     num_envs = runner.config.training.num_envs
     rounds = int(runner.state.rounds)
     with interruptible() as interrupted:
-        while rounds < cadence.total:
+        while rounds < schedule.total:
             started = time.perf_counter()
-            length = cadence.stretch(rounds)
-            report = runner.advance(length, cadence.log)
+            length = schedule.stretch(rounds)
+            report = runner.advance(length, schedule.log)
             trained = time.perf_counter()
             first, rounds = rounds, rounds + length
             step = rounds * num_envs
             check_report(report, first, num_envs, logger.last_good())
-            metrics = tally(report, counters, step, runner)
+            metrics = metrics_row(report, counters, step, runner)
             logger.write_metrics(metrics)
             logger.write_episodes(episode_rows(report, first, runner))
             rows = None
-            if cadence.due(cadence.evaluate, rounds):
+            if schedule.due(schedule.evaluate, rounds):
                 rows, summary = evaluate(runner, step)
                 logger.write_evaluation(rows, summary, step)
             evaluated = time.perf_counter()
@@ -150,14 +150,14 @@ def run_loop(
                 callback(Event(step, metrics, rows, agent)) is False
             )
             stop = stop or interrupted.is_set()
-            if stop or cadence.due(cadence.checkpoint, rounds):
+            if stop or schedule.due(schedule.checkpoint, rounds):
                 check_parameters(runner.state.agent, step, logger.last_good())
                 logger.save(step, runner, counters)
             logger.write_timings(
                 step, length * num_envs, trained - started, evaluated - trained
             )
             if progress:
-                progress.update(step, shown(metrics, runner))
+                progress.update(step, progress_values(metrics, runner))
             if stop:
                 break
     return rounds * num_envs
@@ -165,7 +165,7 @@ def run_loop(
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks to stop at the next log row; the second is as usual."""
+    """Let the first Ctrl-C stop the run at the next log row; the second raises."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -186,23 +186,21 @@ def interruptible() -> Iterator[threading.Event]:
 def evaluate(
     runner: Runner, step: int
 ) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Rows and summary of an evaluation of the policy as it is now."""
+    """Evaluate the current policy; return one row per episode, and the summary."""
     settings = runner.config.evaluation
     episodes = runner.evaluate(settings.episodes, settings.deterministic)
     names = runner.spec.cost_names
     rows = [{"env_steps": step, **row} for row in episodes.rows(names)]
     spec = runner.spec
-    return rows, summarise(
-        episodes, runner.config.constraints, names, spec.metrics
-    )
+    return rows, summarise(episodes, runner.config.constraints, names, spec.metrics)
 
 
-def tally(
+def metrics_row(
     report: StepReport, counters: Counters, step: int, runner: Runner
 ) -> dict[str, float]:
-    """One row of metrics.csv: means over the stretch, and sums over the run.
+    """Return a row of metrics.csv: means over the stretch, and sums over the run.
 
-    NaN is what was not measured yet; a measured one has stopped the run before this.
+    NaN means "not measured yet": the health checks stop a run at a measured NaN.
     """
     names = runner.spec.cost_names
     ended = report.ended
@@ -233,7 +231,7 @@ def tally(
         row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
         row[f"train/violations_{column}"] = counters.violations[m]
     updated = report.updated
-    known = {} if updated.any() else known_without_updates(runner)
+    known = {} if updated.any() else initial_constraint_metrics(runner)
     for name, values in sorted(report.metrics.items()):
         if updated.any():
             row[name] = float(values[updated].mean(dtype=np.float64))
@@ -242,8 +240,8 @@ def tally(
     return row
 
 
-def known_without_updates(runner: Runner) -> dict[str, float]:
-    """Multipliers, limits and pivots, which an agent has before it learns; no risks."""
+def initial_constraint_metrics(runner: Runner) -> dict[str, float]:
+    """Return multipliers, limits and pivots, which exist before the first update."""
     learner = runner.learner
     unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
     metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)
@@ -253,7 +251,7 @@ def known_without_updates(runner: Runner) -> dict[str, float]:
 def episode_rows(
     report: StepReport, first_round: int, runner: Runner
 ) -> list[dict[str, float]]:
-    """One row per training episode that ended in this stretch, in order."""
+    """Return one row per training episode that ended in this stretch, in order."""
     num_envs = runner.config.training.num_envs
     rows: list[dict[str, float]] = []
     for i, env in np.argwhere(report.ended):
@@ -272,13 +270,13 @@ def episode_rows(
     return rows
 
 
-def shown(metrics: Mapping[str, float], runner: Runner) -> dict[str, float]:
-    """What the progress bar tells: of several constraints, the first."""
-    told = {"reward": metrics["train/reward"]}
+def progress_values(metrics: Mapping[str, float], runner: Runner) -> dict[str, float]:
+    """Return the numbers of the progress bar; of several constraints, the first."""
+    values = {"reward": metrics["train/reward"]}
     if runner.spec.cost_names:
-        told["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]
+        values["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]
     if runner.config.constraints:
         name = runner.config.constraints[0].name
         for word in ("risk", "limit", "multiplier"):
-            told[word] = metrics[f"constraint/{word}/{name}"]
-    return told
+            values[word] = metrics[f"constraint/{word}/{name}"]
+    return values

@@ -1,4 +1,4 @@
-"""What the loop writes: a run directory's logs and checkpoints, or nothing at all."""
+"""Write the logs and checkpoints of a run, or nothing at all."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from orac.training.state import empty_replay
 
 @runtime_checkable
 class Logger(Protocol):
-    """What the loop asks of whoever keeps its records."""
+    """What the training loop writes to."""
 
     def write_metrics(self, row: dict[str, float]) -> None: ...
 
@@ -33,14 +33,14 @@ class Logger(Protocol):
     def save(self, step: int, runner: Any, counters: Any) -> None: ...
 
     def last_good(self) -> str:
-        """A sentence that says where one can go back to."""
+        """Return a sentence about the last good checkpoint."""
         ...
 
     def close(self) -> None: ...
 
 
 class NullLogger:
-    """A run in memory only."""
+    """Writes nothing: the run is only in memory."""
 
     def write_metrics(self, row: dict[str, float]) -> None:
         pass
@@ -62,14 +62,14 @@ class NullLogger:
         pass
 
     def last_good(self) -> str:
-        return "This run keeps no checkpoints; give it a directory to keep some."
+        return "This run has no checkpoints; pass out= to write them."
 
     def close(self) -> None:
         pass
 
 
 class RunLogger:
-    """The CSV files, trackers and checkpoints of one run directory."""
+    """Writes the CSV files, trackers and checkpoints of one run directory."""
 
     def __init__(
         self,
@@ -103,22 +103,22 @@ class RunLogger:
                 f"{self.run.path} has no checkpoint yet: the run starts again from its "
                 "config."
             ]
-        told = list(loaded.warnings)
+        messages = list(loaded.warnings)
         restored = loaded.state._replace(replay=loaded.replay)
-        same_world = runner.restore(restored, from_json(loaded.extra["host_state"]))
-        if not same_world:
-            told.append(
-                "The environment's own state could not be saved, so its episodes start "
-                "anew: the run goes on, but not bit for bit."
+        exact = runner.restore(restored, from_json(loaded.extra["host_state"]))
+        if not exact:
+            messages.append(
+                "The environment's state could not be saved, so its episodes start "
+                "again: the run continues, but not bit for bit."
             )
         for field in dataclasses.fields(counters):
             setattr(counters, field.name, loaded.extra["counters"][field.name])
         self.run.truncate_logs(loaded.extra["log_sizes"])
         self._saved_step = loaded.step
-        return told
+        return messages
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        # Columns are known with the first row: a run's metrics depend on its config.
+        # The first row defines the columns, since a run's metrics depend on its config.
         if name not in self._logs:
             self._logs[name] = self.run.log(name, row)
         self._logs[name].append(row)
@@ -128,13 +128,13 @@ class RunLogger:
             self._trackers = open_trackers(
                 self._tracker_names, self.run.path, self._config, self._saved_step or 0
             )
-        # What has no value yet (no episode has ended, say) is not drawn as one.
+        # Leave out what has no value yet, for example before an episode has ended.
         known = {name: value for name, value in row.items() if math.isfinite(value)}
         for tracker in self._trackers:
             tracker.log(step, known)
 
     def write_metrics(self, row: dict[str, float]) -> None:
-        # An empty cell is what was not measured yet; `nan` would look like an accident.
+        # An empty cell means "not measured yet"; `nan` would look like a failure.
         cells = {name: None if math.isnan(v) else v for name, v in row.items()}
         self._append("metrics", cells)
         self._logs["metrics"].flush()

@@ -15,7 +15,7 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import normalization, replay
 from orac.core.agent import AgentState, Learner
-from orac.core.cost_models import Context, sample_pivot
+from orac.core.cost_models import Context, Problem, sample_pivot
 from orac.core.replay import ReplayState
 from orac.core.types import Metrics, Transition
 
@@ -96,18 +96,7 @@ def store_and_update(
 ) -> tuple[TrainState, StepReport]:
     """Store a batch of environment steps and run the updates that are due."""
     pivot_key, update_key = keys
-    transition = Transition(
-        observation=state.observation,
-        action=action,
-        reward=steps.reward,
-        # Without constraints (plain SAC) costs are logged but not learned from.
-        cost=steps.cost[:, : learner.problem.num_constraints],
-        next_observation=steps.next_observation,
-        terminated=steps.terminated,
-        truncated=steps.truncated,
-        accumulated_cost=state.context.accumulated_cost,
-        accumulated_discount=state.context.accumulated_discount,
-    )
+    transition = make_transition(state, action, steps, learner.problem)
     buffer = replay.add(state.replay, transition, steps.valid)
     agent = state.agent
     if config.agent.normalize_observations:
@@ -138,6 +127,24 @@ def store_and_update(
         ended=ended,
         totals=summed,
         env_metrics=steps.metrics,
+    )
+
+
+def make_transition(
+    state: TrainState, action: Array, steps: StepBatch, problem: Problem
+) -> Transition:
+    """Return the rows to store, with what the episodes had paid before this step."""
+    return Transition(
+        observation=state.observation,
+        action=action,
+        reward=steps.reward,
+        # Without constraints (plain SAC) costs are logged but not learned from.
+        cost=steps.cost[:, : problem.num_constraints],
+        next_observation=steps.next_observation,
+        terminated=steps.terminated,
+        truncated=steps.truncated,
+        accumulated_cost=state.context.accumulated_cost,
+        accumulated_discount=state.context.accumulated_discount,
     )
 
 

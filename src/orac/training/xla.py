@@ -1,7 +1,4 @@
-"""How programs are compiled: options that measured faster, and a cache between processes.
-
-Nothing here changes what is computed beyond the last bits.
-"""
+"""Compiler options that measured faster, and the compilation cache between processes."""
 
 import os
 from functools import cache
@@ -13,15 +10,15 @@ import jax
 from orac.runs.machine import count_threads
 
 OPTIONS: dict[str, Any] = {
-    # XLA's CPU backend hands sums and element-wise work to a library that needs every
-    # operand written out; with products alone left to it an update takes half the time.
+    # XLA's CPU backend gives sums and element-wise work to a library that needs every
+    # operand in memory. With only products left to it, an update takes half the time.
     "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
 }
 
 
 @cache
 def compiler_options() -> dict[str, Any]:
-    """Options for `jax.jit`, or none where the installed XLA does not know them."""
+    """Return options for `jax.jit`, or none if the installed XLA does not have them."""
     try:
         jax.jit(lambda x: x, compiler_options=OPTIONS)(0.0)
     except Exception:
@@ -30,10 +27,10 @@ def compiler_options() -> dict[str, Any]:
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX cache what it compiles, unless the user has said where or that it must not.
+    """Turn on JAX's compilation cache, unless the user has configured it.
 
-    One folder per number of threads: XLA splits its loops by it, and a program that was
-    compiled for another number could give other bits.
+    There is one folder per number of threads: XLA splits its loops by that number, so a
+    program compiled for another number could give other bits.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

@@ -5,6 +5,7 @@ input; a sampler of pivots learns, in an outer step, where the pivot should be. 
 episodic mode the cost already paid enters too, so that the gate is on the whole episode.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -54,11 +55,56 @@ def to_remaining_cost(
     return (value - context.accumulated_cost.T) / reached_discount(context)
 
 
+def episode_risk(
+    risk_to_go: Float[Array, "constraint batch"], context: Context, config: AgentConfig
+) -> Float[Array, "constraint batch"]:
+    """Return the risk of the whole episode: the inverse of `to_remaining_cost`."""
+    if config.pivot.mode != "episodic":
+        return risk_to_go
+    return context.accumulated_cost.T + reached_discount(context) * risk_to_go
+
+
+def local_pivot(
+    context: Context, problem: Problem, config: AgentConfig
+) -> Float[Array, "constraint batch"]:
+    """Return the pivot in critic units, as it applies to the cost to go from here."""
+    pivot = problem.limits[:, None] * context.pivot.T
+    return to_remaining_cost(pivot, context, config)
+
+
+def risk_to_go(
+    quantiles: Float[Array, "constraint batch quantile"],
+    context: Context,
+    problem: Problem,
+    config: AgentConfig,
+) -> Float[Array, "constraint batch"]:
+    """Return the risk of the cost to go, from quantiles averaged over the ensemble."""
+    pivot = local_pivot(context, problem, config)
+    dual = [
+        risk.dual_risk(quantiles[m], pivot[m], risk.dual_tail(constraint.measure))
+        for m, constraint in enumerate(problem.constraints)
+    ]
+    return jnp.stack(dual) if dual else jnp.zeros_like(pivot)
+
+
+def dead_zone(
+    quantiles: Float[Array, "constraint batch quantile"],
+    context: Context,
+    problem: Problem,
+    config: AgentConfig,
+) -> Float[Array, " constraint"]:
+    """Return the fraction of rows with all quantiles below the pivot.
+
+    These rows give no cost gradient.
+    """
+    pivot = local_pivot(context, problem, config)
+    return (quantiles < pivot[..., None]).all(axis=-1).mean(axis=-1, dtype=jnp.float32)
+
+
 def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
     """Return the dual form, for CVaR and the mean."""
     input_size = problem.observation_size + problem.num_constraints
     even = critics.uniform_fractions(config.num_quantiles)
-    episodic = config.pivot.mode == "episodic"
 
     def init(key: Array) -> tuple[networks.Mlp, ...]:
         return init_critics(key, input_size, config.num_quantiles, problem, config)
@@ -67,20 +113,6 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
         return grid_quantiles(
             members, inputs, action, config.num_quantiles, problem, config
         )
-
-    def local_pivot(context: Context) -> Float[Array, "constraint batch"]:
-        pivot = problem.limits[:, None] * context.pivot.T
-        return to_remaining_cost(pivot, context, config)
-
-    def risk_to_go(
-        average: Float[Array, "constraint batch quantile"], context: Context
-    ) -> Float[Array, "constraint batch"]:
-        pivot = local_pivot(context)
-        dual = [
-            risk.dual_risk(average[m], pivot[m], risk.dual_tail(constraint.measure))
-            for m, constraint in enumerate(problem.constraints)
-        ]
-        return jnp.stack(dual) if dual else jnp.zeros_like(pivot)
 
     def targets(
         key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
@@ -104,14 +136,13 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
         predicted = quantiles(members, inputs, action)
         # The ensemble is averaged before risk is taken: it matters in this form.
         average = predicted.mean(axis=1)
-        # Fraction of rows whose quantiles all lie below the pivot: they give no gradient.
-        below = (average < local_pivot(context)[..., None]).all(axis=-1)
-        dead_zone = below.mean(axis=-1, dtype=jnp.float32)
+        dead = dead_zone(average, context, problem, config)
         metrics = {
-            f"constraint/dead_zone/{name}": dead_zone[m]
+            f"constraint/dead_zone/{name}": dead[m]
             for m, name in enumerate(problem.names)
         }
-        return CostRisk(risk_to_go(average, context), predicted, metrics)
+        value = risk_to_go(average, context, problem, config)
+        return CostRisk(value, predicted, metrics)
 
     def optimistic_risk(
         members: Any, inputs: Array, action: Array, context: Context
@@ -120,16 +151,12 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
             quantiles(members, inputs, action).swapaxes(0, 1),
             config.exploration.cost_optimism,
         )
-        return risk_to_go(optimistic, context)
+        return risk_to_go(optimistic, context, problem, config)
 
     def remaining_limits(context: Context) -> tuple[Array, Array | float]:
         limits = to_remaining_cost(problem.limits[:, None], context, config)
+        episodic = config.pivot.mode == "episodic"
         return limits, (reached_discount(context) if episodic else 1.0)
-
-    def episode_risk(risk_to_go: Array, context: Context) -> Array:
-        if not episodic:
-            return risk_to_go
-        return context.accumulated_cost.T + reached_discount(context) * risk_to_go
 
     def pivot_metrics(params: Array) -> Metrics:
         pivots = mean_pivot(params) * problem.limits
@@ -147,7 +174,7 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
         risk=cost_risk,
         optimistic_risk=optimistic_risk,
         remaining_limits=remaining_limits,
-        episode_risk=episode_risk,
+        episode_risk=partial(episode_risk, config=config),
         evaluation_inputs=mean_pivot,
         pivot_metrics=pivot_metrics,
         outer_step=update_pivot if problem.constraints else None,

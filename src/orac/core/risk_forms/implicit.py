@@ -181,7 +181,9 @@ _head: Any = jax.custom_vjp(lambda *arguments: _values(*arguments)[0])
 _head.defvjp(_head_forward, lambda saved, gradient: _gradients(*saved, gradient))
 
 
-def tail_levels(fractions: Fractions, problem: Problem) -> Float[Array, "constraint ..."]:
+def tail_levels(
+    fractions: Fractions, problem: Problem
+) -> Float[Array, "constraint ..."]:
     """Move levels to where each constraint's risk measure looks. Eq. (26).
 
     The widths stay the same, so a plain weighted sum at these levels is the risk.
@@ -200,13 +202,34 @@ def for_each_constraint(levels: Array, problem: Problem) -> Array:
     return jnp.broadcast_to(levels, (problem.num_constraints, *levels.shape))
 
 
+def level_quantiles(
+    members: tuple[ImplicitQuantile, ...],
+    inputs: Float[Array, "batch input"],
+    action: Float[Array, "batch action"],
+    levels: Float[Array, "constraint *batch quantile"],
+    problem: Problem,
+    config: AgentConfig,
+) -> Float[Array, "constraint ensemble batch quantile"]:
+    """Return the quantiles of every constraint and member at the constraint's levels."""
+    shape = (problem.num_constraints, config.num_cost_critics, inputs.shape[0])
+    if not members:
+        return jnp.zeros((*shape, levels.shape[-1]))
+    rows = jnp.concatenate([inputs, action], axis=-1)
+    flat = jnp.stack(
+        [
+            apply_network(member, rows, levels[i // config.num_cost_critics])
+            for i, member in enumerate(members)
+        ]
+    )
+    return flat.reshape(*shape, flat.shape[-1])
+
+
 def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
     """Return the implicit form, for any risk measure."""
-    members_per_constraint = config.num_cost_critics
 
     def init(key: Array) -> tuple[ImplicitQuantile, ...]:
         rows = problem.observation_size + problem.action_size
-        count = problem.num_constraints * members_per_constraint
+        count = problem.num_constraints * config.num_cost_critics
         return tuple(
             init_network(
                 jax.random.fold_in(key, i),
@@ -218,27 +241,12 @@ def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
             for i in range(count)
         )
 
+    def quantiles(members: Any, inputs: Array, action: Array, levels: Array) -> Array:
+        return level_quantiles(members, inputs, action, levels, problem, config)
+
     def sample_fractions(key: Array, batch: int, count: int) -> Fractions:
         rows = () if config.shared_fractions else (batch,)
         return critics.sample_fractions(key, (*rows, count))
-
-    def quantiles(
-        members: Any,
-        inputs: Float[Array, "batch input"],
-        action: Float[Array, "batch action"],
-        levels: Float[Array, "constraint *batch quantile"],
-    ) -> Float[Array, "constraint ensemble batch quantile"]:
-        shape = (problem.num_constraints, members_per_constraint, inputs.shape[0])
-        if not members:
-            return jnp.zeros((*shape, levels.shape[-1]))
-        rows = jnp.concatenate([inputs, action], axis=-1)
-        flat = jnp.stack(
-            [
-                apply_network(member, rows, levels[i // members_per_constraint])
-                for i, member in enumerate(members)
-            ]
-        )
-        return flat.reshape(*shape, flat.shape[-1])
 
     def targets(
         key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
