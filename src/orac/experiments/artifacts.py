@@ -35,13 +35,8 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
         write_text(folder / name, "\n".join(map(convert, tables)))
 
 
-def write_figure(
-    study: Study, results: Sequence[CaseResults], band: str, folder: Path
-) -> None:
-    """Write figure.png and figure.pdf if the study has a figure and there is a curve."""
-    if study.make_figure is None or not any(result.evaluated for result in results):
-        return
-    figure = study.make_figure(results, band)
+def write_figure(figure: Any, folder: Path) -> None:
+    """Write figure.png and figure.pdf; None, for a study without curves, writes nothing."""
     if figure is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,13 +49,13 @@ def write_record(
     study: Study,
     results: Sequence[CaseResults],
     tables: Sequence[Table],
-    band: str,
+    figure: Any,
     folder: Path,
 ) -> None:
     """Write all files of a record."""
     _check_replaces_no_other_runs(results, folder)
     write_tables(tables, folder)
-    write_figure(study, results, band, folder)
+    write_figure(figure, folder)
     write_text(folder / "runs.csv", _csv(_run_rows(study, results)))
     write_text(folder / "curves.csv", _csv(_curve_rows(results)))
     write_text(folder / "config.yaml", _configs(study, results))

@@ -18,6 +18,15 @@ from orac.experiments.study import CaseResults, missing_notes
 from orac.reports.seed_statistics import seed_mean, seed_values
 from orac.reports.tables import Table, cell, span
 
+AGENTS = {
+    "sac-lag": "SAC-Lag",
+    "wcsac": "WCSAC",
+    "orac": "ORAC",
+    "wcsac-iqn": "WCSAC-IQN",
+    "wcsac-lin": "WCSAC-Lin",
+}
+"""The paper's names of the agents."""
+
 
 @cache
 def _read_file() -> dict[str, Any]:

@@ -82,12 +82,15 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     tables = study.make_tables(results)
     for table in tables:
         log(to_text(table))
+    figure = None
+    if study.make_figure is not None and any(result.evaluated for result in results):
+        figure = study.make_figure(results, options.band)
     folder = options.out / study.name
     write_tables(tables, folder)
-    write_figure(study, results, options.band, folder)
+    write_figure(figure, folder)
     log(f"Tables and figure: {folder}")
     if options.record:
-        write_record(study, results, tables, options.band, options.record)
+        write_record(study, results, tables, figure, options.record)
         log(f"Recorded: {options.record}")
     return exit_code(outcomes, log)
 

@@ -25,6 +25,7 @@ from orac.evaluation.intervals import Interval, mean_interval, proportion_interv
 from orac.evaluation.result import cost_column
 from orac.evaluation.rollout import record_episodes
 from orac.experiments import paper
+from orac.experiments.paper import AGENTS
 from orac.experiments.study import (
     Case,
     CaseResults,
@@ -38,7 +39,7 @@ from orac.reports.run_reader import Run
 from orac.reports.seed_statistics import evaluation_curve, seed_values
 from orac.reports.tables import Table, cell
 
-AGENTS = {"sac-lag": "SAC-Lag", "wcsac": "WCSAC", "orac": "ORAC"}
+ALGOS = ("sac-lag", "wcsac", "orac")
 PROBABILITIES = (0.15, 0.1)
 LONG_SHARE, IN_A_ROW = 0.9, 5
 """Share of long paths and number of evaluations that make a run converged."""
@@ -88,12 +89,15 @@ def make_cases() -> tuple[Case, ...]:
     """Return the cases with Appendix A's settings."""
     cases = []
     for probability in PROBABILITIES:
-        for algo, agent in AGENTS.items():
+        for algo in ALGOS:
             config = serialization.override(
                 presets.with_algorithm(presets.guarded_maze(), algo),
                 [f"env.params.guard_probability={probability}"],
             )
-            label, name = f"{agent}, guard {probability:g}", f"guard-{probability:g}"
+            label, name = (
+                f"{AGENTS[algo]}, guard {probability:g}",
+                f"guard-{probability:g}",
+            )
             cases.append(Case(label, name, config))
     return tuple(cases)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from orac.config import presets, serialization
 from orac.config.schema import Config
-from orac.experiments.paper import COST, REWARD, Column, compare
+from orac.experiments.paper import AGENTS, COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.figures import BAND_NOTES, draw_line_charts
@@ -21,13 +21,6 @@ from orac.reports.tables import Table
 ENVIRONMENTS = {
     "PointGoal1": "orac/SafetyPointGoal1-v0",
     "PointButton1": "orac/SafetyPointButton1-v0",
-}
-AGENTS = {
-    "sac-lag": "SAC-Lag",
-    "wcsac": "WCSAC",
-    "orac": "ORAC",
-    "wcsac-iqn": "WCSAC-IQN",
-    "wcsac-lin": "WCSAC-Lin",
 }
 TITLE = "Reward and cost in Safety-Gymnasium"
 COLUMNS = (

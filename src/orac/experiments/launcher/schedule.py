@@ -172,7 +172,6 @@ def run_all(
     backend: Backend,
     budget_seconds: float = math.inf,
     log: Log = print,
-    clock: Callable[[], float] = time.monotonic,
 ) -> list[Outcome]:
     """Train all runs that are not finished and return the outcome of each, in order."""
     check_plan(runs)
@@ -181,13 +180,13 @@ def run_all(
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
         log(f"{len(outcomes)} of {len(runs)} runs are finished already.")
-    progress = ProgressLog([*waiting], log, clock)
-    started, stopping = clock(), ""
+    progress = ProgressLog([*waiting], log)
+    started, stopping = time.monotonic(), ""
     with stop_signals() as signals:
         try:
             while backend.running or (waiting and not stopping):
                 if not stopping:
-                    over = clock() - started >= budget_seconds
+                    over = time.monotonic() - started >= budget_seconds
                     stopping = "interrupted" if signals else "budget used" * over
                     if stopping:
                         log(f"Stopping ({stopping}): every worker saves first.")
@@ -222,18 +221,16 @@ def describe(outcome: Outcome) -> str:
 class ProgressLog:
     """Logs one line every minute: which runs are where, the speed and the time left."""
 
-    def __init__(
-        self, unfinished: Sequence[PlannedRun], log: Log, clock: Callable[[], float]
-    ) -> None:
-        self._unfinished, self._log, self._clock = unfinished, log, clock
-        self._started = self._last_line = clock()
+    def __init__(self, unfinished: Sequence[PlannedRun], log: Log) -> None:
+        self._unfinished, self._log = unfinished, log
+        self._started = self._last_line = time.monotonic()
         self._first_steps = {run.path: run.step() for run in unfinished}
 
     def update(
         self, running: Sequence[PlannedRun], outcomes: Sequence[Outcome]
     ) -> None:
         """Log the line if it is due."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._last_line < PROGRESS_SECONDS:
             return
         self._last_line = now

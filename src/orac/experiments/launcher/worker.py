@@ -20,8 +20,8 @@ from orac.runs.machine import claim_processors
 if TYPE_CHECKING:
     from orac.api import Agent
 
-FINISHED, FAILED, STOPPED = 0, 1, 130
-"""Exit codes."""
+FINISHED, STOPPED = 0, 130
+"""Exit codes; any other means that the run failed."""
 LOCK_SECONDS = 300.0
 """How long to wait until the last process of a run has released the run's directory."""
 
