@@ -91,9 +91,7 @@ def test_an_observation_that_cannot_be_acted_on_is_refused(
 
 
 def test_the_number_that_is_not_finite_is_pointed_at(pendulum):
-    with pytest.raises(
-        ValueError, match=re.escape("got -inf at index [1, 2]. Check")
-    ):
+    with pytest.raises(ValueError, match=re.escape("got -inf at index [1, 2]. Check")):
         pendulum.predict([[0.0] * 3, [0.0, 0.0, -np.inf]])
 
 
@@ -133,6 +131,15 @@ def test_a_saved_agent_comes_back_the_same(pendulum, tmp_path):
     np.testing.assert_array_equal(
         pendulum.predict(observation)[0], again.predict(observation)[0]
     )
+
+
+def test_an_agent_that_only_predicts_and_evaluates_has_no_replay(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.zip")
+    again = orac.load(tmp_path / "agent.zip", cost_fn=fast)
+    again.predict(np.zeros(3))
+    again.certify(again.evaluate(episodes=2).episodes)
+    assert again.runner.state.replay == ()
+    assert pendulum.runner.state.replay.capacity > 0
 
 
 def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
@@ -300,7 +307,9 @@ def test_training_on_beside_a_run_directory_is_warned_about(
     monkeypatch.setattr(pendulum, "config", pendulum.config)
     monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
-    with pytest.warns(orac.api.NotRecordedWarning, match=r"seed-000, which .* orac.resume"):
+    with pytest.warns(
+        orac.api.NotRecordedWarning, match=r"seed-000, which .* orac.resume"
+    ):
         pendulum.learn(500, progress_bar=False)
 
 

@@ -1,4 +1,4 @@
-"""What the world does to a run: each day ends with a sentence and an intact directory."""
+"""Failures during a run: each ends with a clear message and an intact run directory."""
 
 import errno
 import os
@@ -132,30 +132,31 @@ def test_a_full_disk_stops_the_run_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("late", "says"),
+    ("good", "late", "says"),
     [
-        ({"cost": np.nan}, "reported a cost of nan. Guard its formula"),
-        ({}, "reported no cost: info has no key 'cost'"),
+        (10_000, {"cost": np.nan}, "reported a cost of nan. Guard its formula"),
+        (1_000, {}, "reported no cost: info has no key 'cost'"),
     ],
 )
-def test_a_cost_that_fails_at_step_10_000_leaves_a_run_to_go_on_with(
-    tmp_path, late, says
+def test_a_cost_that_fails_late_leaves_a_run_that_can_be_resumed(
+    tmp_path, good, late, says
 ):
     settings = {
         "training.gradient_steps": 0.01,
-        "training.log_every": 500,
-        "training.checkpoint_every": 2_000,
+        "training.log_every": good // 20,
+        "training.checkpoint_every": good // 5,
         "evaluation.every": 0,
     }
-    agent = make(partial(Walk, good=10_000, late=late), **settings)
+    agent = make(partial(Walk, good=good, late=late), **settings)
     with pytest.raises(ValueError) as caught:
-        learn(agent, 10_500, tmp_path)
-    assert "at step 10,000 environment 0" in str(caught.value)
+        learn(agent, good * 21 // 20, tmp_path)
+    assert f"at step {good:,} environment 0" in str(caught.value)
     assert says in str(caught.value)
-    assert Checkpoints(agent.run_path / "checkpoints").steps() == [6_000, 8_000]
+    steps = Checkpoints(agent.run_path / "checkpoints").steps()
+    assert steps == [good * 3 // 5, good * 4 // 5]
     assert resume(agent.run_path) == []
     last = (agent.run_path / "metrics.csv").read_text().splitlines()[-1]
-    assert last.startswith("10500,")
+    assert last.startswith(f"{good * 21 // 20},")
 
 
 class Breaks(Walk):
@@ -178,7 +179,7 @@ def test_an_error_of_the_environments_own_ends_with_the_way_back(
         learn(agent, 400, tmp_path)
     path = agent.run_path
     (note,) = caught.value.__notes__
-    assert note == f"{saved} Go on with: orac.resume({str(path)!r}, env=...)"
+    assert note == f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
     resume(path)
     assert contents(path) == whole
 
@@ -196,9 +197,9 @@ def test_the_way_back_names_what_no_file_makes_us_import(
 ):
     agent = make()
     env = replace(agent.config.env, id=env_id, cost_fn=cost_fn)
-    agent.config = replace(agent.config, env=env)
-    assert agent._way_back(tmp_path) == (
-        f"Nothing is saved yet. Go on with: orac resume {tmp_path}{words}"
+    agent.runner.configure(replace(agent.config, env=env))
+    assert agent._how_to_continue(tmp_path) == (
+        f"Nothing is saved yet. Continue with: orac resume {tmp_path}{words}"
     )
 
 

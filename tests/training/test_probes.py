@@ -8,7 +8,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from orac.training.runners import DeviceRunner
 
 from helpers.probes import (
     HERE,
@@ -27,6 +26,7 @@ from helpers.probes import (
     with_agent,
 )
 from orac.core import critics
+from orac.training.device_loop import DeviceRunner
 
 SCALAR = ("sac-lag",)
 IMPLICIT = ("wcsac-iqn", "orac-iqn")

@@ -11,8 +11,8 @@ from orac.config import presets
 from orac.config.schema import TrainingConfig
 from orac.core.cost_models import Context
 from orac.envs.gym_adapter.make import make_host
-from orac.training.runners import HostRunner
-from orac.training.state import Totals
+from orac.training.host_loop import HostRunner
+from orac.training.train_step import Totals
 
 NUM_ENVS = 3
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from orac.cli.main import main
 from orac.config import serialization
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import run_path
+from orac.training.state import empty_replay
 
 SMALL = train_arguments(6400, 1600)
 HOSTED = [
@@ -57,9 +59,10 @@ def replay_of(run: Path) -> list[np.ndarray]:
     """The newest checkpoint's ring; kills cut it into other segments, not other rows."""
     config = serialization.load(run / "config.yaml")
     agent = Agent(config.env.id, config)
-    state = agent.runner.state
+    problem = agent.runner.learner.problem
     loaded = Checkpoints(run / "checkpoints").load_latest(
-        state._replace(replay=()), jax.eval_shape(lambda: state.replay)
+        agent.runner.state._replace(replay=()),
+        jax.eval_shape(lambda: empty_replay(problem, config)),
     )
     agent.close()
     assert loaded is not None and int(loaded.replay.inserted) > 0
@@ -144,15 +147,23 @@ def wait_for_progress(run: Path, process: subprocess.Popen, seconds: float) -> N
     time.sleep(seconds * 0.2)
 
 
-def test_a_finished_run_resumes_to_itself(tmp_path, capsys):
-    run = train(tmp_path, "wcsac-iqn")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run, trained once for the tests that copy it."""
+    return train(tmp_path_factory.mktemp("finished"), "wcsac-iqn")
+
+
+def test_a_finished_run_resumes_to_itself(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
     before = {name: (run / name).read_bytes() for name in COMPARED}
     assert main(["resume", str(run), "--quiet"]) == 0
     assert {name: (run / name).read_bytes() for name in COMPARED} == before
 
 
-def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, capsys):
-    run = train(tmp_path / "a", "wcsac-iqn")
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(
+    finished, tmp_path, capsys
+):
+    run = finished
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("config.yaml", "meta.json"):
@@ -162,8 +173,10 @@ def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, capsys):
     assert_same_run(run, bare)
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
-    run = train(tmp_path, "wcsac-iqn")
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
+    finished, tmp_path, capsys
+):
+    run = shutil.copytree(finished, tmp_path / "run")
     kept = {name: (run / name).read_bytes() for name in COMPARED}
     newest = sorted(run.glob("checkpoints/step-*.arrays"))[-1]
     data = bytearray(newest.read_bytes())
@@ -174,8 +187,8 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, caps
     assert {name: (run / name).read_bytes() for name in COMPARED} == kept
 
 
-def test_two_processes_cannot_share_a_run(tmp_path, capsys):
-    run = train(tmp_path, "wcsac-iqn")
+def test_two_processes_cannot_share_a_run(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
     from orac.runs.directory import RunDirectory
 
     with RunDirectory.open(run):
