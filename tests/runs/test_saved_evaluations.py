@@ -1,4 +1,4 @@
-"""Rules and repeated evaluations stand beside trained runs, and say what they are."""
+"""Saved evaluations of baselines and runs can be reported and compared like runs."""
 
 import json
 
@@ -6,10 +6,9 @@ import pytest
 
 from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
-from orac.reports import html as report
+from orac.reports import charts, report
 from orac.reports.compare import compare
-from orac.reports.html import charts
-from orac.reports.run_groups import read_results
+from orac.reports.run_reader import read_results
 
 ENV = "orac/GuardedMaze-v0"
 
@@ -20,12 +19,12 @@ def root(tmp_path_factory):
     for seed in range(3):
         write_run(root, make_config("orac", seed), episodes=50)
     for rule in ("long_path", "short_path"):
-        words = ["evaluate", f"--rule={rule}", f"--env-id={ENV}", "--episodes=50"]
-        assert main([*words, "--seeds", "0", "1", "2", f"--out={root}"]) == 0
+        options = ["evaluate", f"--rule={rule}", f"--env-id={ENV}", "--episodes=50"]
+        assert main([*options, "--seeds", "0", "1", "2", f"--out={root}"]) == 0
     return root
 
 
-def test_a_kept_rule_is_a_run_that_says_what_it_is(root):
+def test_a_saved_baseline_is_read_as_a_run(root):
     found = read_results([root])
     labels = [group.label for group in found.groups]
     assert labels == ["orac", "long_path (rule)", "short_path (rule)"]
@@ -39,7 +38,7 @@ def test_a_kept_rule_is_a_run_that_says_what_it_is(root):
     )
 
 
-def test_the_report_says_who_wins_where(root):
+def test_the_report_ranks_agents_and_baselines(root):
     text = report.render([root], "markdown")
     assert "## Who wins where in orac/GuardedMaze-v0" in text
     rows = {
@@ -52,7 +51,7 @@ def test_the_report_says_who_wins_where(root):
     assert "Best mean: " in text and "(Bonferroni)" in text
 
 
-def test_rules_have_no_training_and_no_fields_of_a_learner(root):
+def test_baselines_are_not_in_the_tables_about_training(root):
     text = report.render([root], "markdown")
     training = text.partition("## Training in")[2].partition("##")[0]
     assert "orac" in training and "(rule)" not in training
@@ -60,16 +59,15 @@ def test_rules_have_no_training_and_no_fields_of_a_learner(root):
     assert "| rule " in text.partition("## What was run where")[2]
 
 
-def test_a_rule_is_a_level_line_in_the_curves(root):
+def test_a_baseline_is_a_horizontal_line_in_the_curves(root):
     groups = read_results([root]).groups
-    (chart,) = [
-        c for c in charts.world_charts(groups) if c.title.startswith("Reward per")
-    ]
-    (trace,) = [t for t in chart.data if t.get("name") == "long_path (rule) (3 seeds)"]
-    assert trace["x"] == [0, 10_000] and trace["y"][0] == trace["y"][1]
+    reward = charts.learning_charts(groups)[0]
+    (line,) = [line for line in reward.lines if line.label == "long_path (rule)"]
+    assert line.num_seeds == 3 and line.curve.x.tolist() == [0, 10_000]
+    assert line.curve.mean[0] == line.curve.mean[1]
 
 
-def test_an_agent_and_a_rule_are_compared_in_the_environments_metrics_too(root):
+def test_an_agent_and_a_baseline_are_also_compared_in_the_environments_metrics(root):
     world = root / "orac-GuardedMaze-v0"
     (table,) = compare(world / "orac", world / "long_path")
     verdicts = {row[0]: row[-1] for row in table.rows}
@@ -77,37 +75,37 @@ def test_an_agent_and_a_rule_are_compared_in_the_environments_metrics_too(root):
     assert "B is long_path (rule) (3 seeds)" in table.notes[0]
 
 
-def test_other_worlds_and_numbers_of_episodes_are_told(root, tmp_path):
-    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=20"]
+def test_notes_report_other_parameters_and_numbers_of_episodes(root, tmp_path):
+    options = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=20"]
     change = "--set=env.params.guard_probability=0.5"
-    assert main([*words, change, f"--out={tmp_path}"]) == 0
+    assert main([*options, change, f"--out={tmp_path}"]) == 0
     notes = " ".join(read_results([root, tmp_path]).notes)
     assert "differ in env.params" in notes and "not of the same task" in notes
     assert "have 20 to 50 episodes: CVaR and worst cost come out lower" in notes
 
 
-def test_a_taken_place_is_refused_before_an_episode_is_played(
+def test_an_existing_directory_raises_an_error_before_any_episode(
     root, capsys, monkeypatch
 ):
     monkeypatch.setattr(
         "orac.cli.evaluate.evaluate_baseline", lambda *_: pytest.fail("it played")
     )
-    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
-    # Seed 3 would be free, but its episodes would be lost with the error about 2.
-    assert main([*words, "--seeds", "3", "2", f"--out={root}"]) == 1
+    options = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
+    # Seed 3 is free, but its episodes would be lost because of the error about seed 2.
+    assert main([*options, "--seeds", "3", "2", f"--out={root}"]) == 1
     assert "already holds a run or an evaluation" in capsys.readouterr().err
 
 
-def test_several_seeds_of_a_rule_are_printed_one_by_one(capsys):
-    words = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
-    assert main([*words, "--seeds", "3", "4"]) == 0
+def test_several_seeds_of_a_baseline_are_printed_one_by_one(capsys):
+    options = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
+    assert main([*options, "--seeds", "3", "4"]) == 0
     assert capsys.readouterr().out.count("seed ") == 2
-    assert main([*words, "--seeds", "3", "4", "--json"]) == 0
+    assert main([*options, "--seeds", "3", "4", "--json"]) == 0
     assert [x["seed"] for x in json.loads(capsys.readouterr().out)] == [3, 4]
 
 
 @pytest.mark.parametrize(
-    ("words", "fragment"),
+    ("options", "fragment"),
     [
         (["--rule=long_path", "--seeds", "1", "1"], "--seeds must all differ"),
         (["/nowhere", "--set=seed=1"], "a RUN has its own config"),
@@ -115,6 +113,6 @@ def test_several_seeds_of_a_rule_are_printed_one_by_one(capsys):
         (["--rule=long_path", "--video=a.gif"], "cannot film a --rule"),
     ],
 )
-def test_words_that_do_not_go_together_are_refused(words, fragment, capsys):
-    assert main(["evaluate", f"--env-id={ENV}", *words]) == 1
+def test_options_that_do_not_fit_together_raise_an_error(options, fragment, capsys):
+    assert main(["evaluate", f"--env-id={ENV}", *options]) == 1
     assert fragment in capsys.readouterr().err

@@ -94,7 +94,8 @@ def summarise(
         constraint = constraint_of.get(name)
         summary[f"{prefix}/mean"] = float(costs.mean())
         summary[f"{prefix}/worst"] = float(costs.max())
-        for tail in sorted({*tails, *([constraint.tail] if constraint else [])}):
+        own_tail = [constraint.tail] if constraint else []
+        for tail in sorted({float(tail) for tail in (*tails, *own_tail)}):
             cvar = risk_of_episodes(costs, risk.cvar(tail))
             summary[f"{prefix}/cvar_{tail:g}"] = cvar
             summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)

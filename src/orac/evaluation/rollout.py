@@ -237,14 +237,8 @@ def record_episodes(
         lengths += ~done
         last = {k: np.where(done, v, step.metrics[k]) for k, v in last.items()}
         done = done | np.asarray(step.done)
-    return Recording(
-        np.stack(observations),
-        np.stack(rewards),
-        np.stack(costs),
-        lengths,
-        last,
-        frames,
-    )
+    seen = np.stack(observations)
+    return Recording(seen, np.stack(rewards), np.stack(costs), lengths, last, frames)
 
 
 def _start_jax(
@@ -269,10 +263,10 @@ def _step_jax(env: Environment, key: Any, state: Any, action: Any) -> Any:
 
 
 def _start_gym(
-    env: gymnasium.Env, seed: int, frames: list[np.ndarray]
+    env: Any, seed: int, frames: list[np.ndarray]
 ) -> tuple[np.ndarray, Callable[[int, Any], Step]]:
     """Do the same for a batch of one Gymnasium environment, and append its frames."""
-    flatten = partial(gymnasium.spaces.flatten, env.observation_space)
+    flatten: Any = partial(gymnasium.spaces.flatten, env.observation_space)
     observation, _ = env.reset(seed=seed)
     frames.append(_render(env))
 
@@ -280,13 +274,14 @@ def _start_gym(
         shaped = np.reshape(np.asarray(action)[0], env.action_space.shape or ())
         observation, reward, terminated, truncated, _ = env.step(shaped)
         frames.append(_render(env))
-        arrays = map(np.array, ([reward], [[]], [terminated], [truncated]))
-        return Step(flatten(observation)[None], *arrays, {})
+        batch: Any = np.array
+        ends = batch([terminated]), batch([truncated])
+        return Step(flatten(observation)[None], batch([reward]), batch([[]]), *ends, {})
 
     return flatten(observation)[None], advance
 
 
-def _render(env: gymnasium.Env) -> np.ndarray:
+def _render(env: Any) -> np.ndarray:
     try:
         frame = np.asarray(env.render())
     except NotImplementedError as error:
@@ -311,8 +306,11 @@ def record_video(
     config = agent.config.env
     # Training truncates episodes at this length; the environment might never end one.
     limit = config.episode_length or agent.spec.episode_length
-    with gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit) as env:
+    env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
+    try:
         recording = record_episodes(env, lambda flat: agent.predict(flat)[0], seed=seed)
+    finally:
+        env.close()
     _write_video(path, recording.frames, frames_per_second)
     return path
 
