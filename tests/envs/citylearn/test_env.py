@@ -87,16 +87,16 @@ def test_equal_keys_give_equal_outages_and_other_keys_others():
     assert (one != other).any()
 
 
-def test_compiled_steps_equal_plain_ones_and_a_batch_equals_its_members():
+def test_compiled_batch_gives_the_same_step_as_one_environment_without_jit():
     env = CityLearn(buildings=(2,))
     keys = jax.random.split(KEY, 3)
     states, _ = jax.jit(jax.vmap(env.reset))(keys)
     actions = jnp.asarray(noise(3, hours=3))
     _, batch = jax.jit(jax.vmap(env.step))(keys, states, actions)
-    _, alone = env.step(keys[1], jax.tree.map(lambda x: x[1], states), actions[1])
+    _, single = env.step(keys[1], jax.tree.map(lambda x: x[1], states), actions[1])
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b[1], rtol=1e-5, atol=1e-5),
-        alone,
+        single,
         batch,
     )
 
@@ -204,11 +204,11 @@ def test_buildings_do_not_influence_each_other():
     actions = noise(9)
     first, steps = play(together, actions)
     observation = jnp.concatenate([first[None], steps.observation])
-    alone = [
+    separate = [
         play(CityLearn(buildings=(number,)), actions[:, 3 * i : 3 * i + 3])
         for i, number in enumerate((1, 2, 3))
     ]
-    for i, (start, own) in enumerate(alone):
+    for i, (start, own) in enumerate(separate):
         env = CityLearn(buildings=(i + 1,))
         seen = jnp.concatenate([start[None], own.observation])
         for name in ("indoor_dry_bulb_temperature", "electrical_storage_soc"):
@@ -218,9 +218,9 @@ def test_buildings_do_not_influence_each_other():
                 atol=1e-4,
             )
     for ours, theirs in (
-        (steps.reward, [own.reward for _, own in alone]),
-        (steps.cost, [own.cost for _, own in alone]),
-        (steps.metrics, [own.metrics for _, own in alone]),
+        (steps.reward, [own.reward for _, own in separate]),
+        (steps.cost, [own.cost for _, own in separate]),
+        (steps.metrics, [own.metrics for _, own in separate]),
     ):
         mean = jax.tree.map(lambda *values: np.mean(values, axis=0), *theirs)
         jax.tree.map(
@@ -397,7 +397,7 @@ def test_extremely_long_outages_last_to_the_end_of_the_month():
 
 
 def test_zero_outages_per_year_give_no_outage():
-    assert not draw_months(0.0, CAIDI).any()
+    assert not draw_outages(jax.random.key(0), 0.0, CAIDI).any()
 
 
 def test_buildings_share_the_grid():

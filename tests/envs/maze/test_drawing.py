@@ -4,6 +4,7 @@ import builtins
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -115,7 +116,7 @@ def test_recorded_episodes_become_trajectories(normalize_obs):
         guard_probability=1.0,
         normalize_obs=normalize_obs,
     )
-    recording = record_episodes(maze, short_path(maze), episodes=2)
+    recording = record_episodes(maze, jax.jit(short_path(maze)), episodes=2)
     first, second = to_trajectories(maze, recording, "short")
     # Right into the red cell, then diagonally into the goal.
     expected = [(4, 1), (5, 1), (6, 2)]

@@ -182,8 +182,8 @@ def run_battery(
         above_floor = jnp.maximum(above_floor * jnp.sqrt(efficiency), 0.0)
         power = battery.power * power_limit(_round_to_single(stored / full))
         request = jnp.minimum(request * battery.capacity, limit)
-        room = _round_to_single(capacity - stored)
-        charge = jnp.minimum(jnp.minimum(power, room), request)
+        free = _round_to_single(capacity - stored)
+        charge = jnp.minimum(jnp.minimum(power, free), request)
         energy = jnp.where(
             request < 0, jnp.maximum(-jnp.minimum(power, above_floor), request), charge
         )
