@@ -12,18 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from orac.envs.safety import import_compat
-from orac.envs.safety.fast_path import FastSimulation, unsupported_reason
+from orac.envs.safety.fast_path import FastSimulation
 from orac.envs.safety.package_backend import build
 from orac.envs.safety.tasks import TIMESTEPS, parse_id
-
-__all__ = [
-    "FastSimulation",
-    "compare",
-    "driver",
-    "paper_timestep",
-    "unsupported_reason",
-    "untouched",
-]
 
 STEPS = 400
 

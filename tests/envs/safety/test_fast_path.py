@@ -96,11 +96,13 @@ def test_requiring_the_fast_path_for_an_unsupported_task_explains_why_not():
 
 
 def test_a_task_with_another_setting_is_unsupported():
+    from orac.envs.safety.fast_path import unsupported_reason
+
     task = reference.untouched(PAPER[0]).task
-    assert reference.unsupported_reason(task) is None
+    assert unsupported_reason(task) is None
     task.lidar_conf.alias = False
     reason = "lidar_conf.alias is False, but only True is supported"
-    assert reference.unsupported_reason(task) == reason
+    assert unsupported_reason(task) == reason
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,12 @@ def test_a_task_with_another_setting_is_unsupported():
     ],
 )
 def test_other_versions_are_unsupported(monkeypatch, distribution, version, reason):
+    from orac.envs.safety.fast_path import unsupported_reason
+
     task, installed = reference.untouched(PAPER[0]).task, importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata,
         "version",
         lambda name: version if name == distribution else installed(name),
     )
-    assert reference.unsupported_reason(task) == reason
+    assert unsupported_reason(task) == reason
