@@ -12,8 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from orac.config import presets
-from orac.config import serialization as config_text
+from orac.config import presets, serialization
 from orac.config.schema import Config
 from orac.envs.maze.env import GuardedMaze
 from orac.runs.checkpoint import Checkpoints
@@ -34,8 +33,8 @@ META = {
 
 def make_config(algo="orac", seed=0, steps=10_000, changes=()) -> Config:
     base = presets.preset(algo, "orac/GuardedMaze-v0")
-    words = [f"seed={seed}", f"training.total_steps={steps}", *changes]
-    return config_text.override(base, words)
+    assignments = [f"seed={seed}", f"training.total_steps={steps}", *changes]
+    return serialization.override(base, assignments)
 
 
 def write_run(
@@ -54,7 +53,7 @@ def write_run(
     total = config.training.total_steps
     until = until or total
     random = np.random.default_rng(config.seed)
-    plain = config_text.to_dict(config)
+    plain = serialization.to_dict(config)
     with RunDirectory.create(
         root, config.env.id, config.algo, config.seed, plain, name
     ) as run:

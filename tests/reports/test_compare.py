@@ -52,17 +52,22 @@ def test_swapping_the_sides_mirrors_the_differences(pair):
 def test_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     assert main(["compare", str(root / "orac"), str(root / "wcsac")]) == 0
     printed = capsys.readouterr().out
-    for words in (
+    for part in (
         "A is orac (5 seeds), B is wcsac (5 seeds)",
         "CVaR at 0.05 of cost",
         "A better",
         "agent.behaviour",
     ):
-        assert words in printed
+        assert part in printed
     assert main(["compare", str(root / "wcsac"), str(root / "orac")]) == 0
     assert "B better" in capsys.readouterr().out
-    words = ["compare", str(root / "orac"), str(root / "wcsac"), "--format=markdown"]
-    assert main(words) == 0
+    arguments = [
+        "compare",
+        str(root / "orac"),
+        str(root / "wcsac"),
+        "--format=markdown",
+    ]
+    assert main(arguments) == 0
     assert "| last evaluation" in capsys.readouterr().out
 
 

@@ -50,8 +50,8 @@ def test_lines_differ_in_dashes_as_well_as_in_colour(learning):
 
 
 def test_line_has_the_style_of_its_place_among_the_labels(groups, learning):
-    alone = charts.learning_charts([groups["wcsac"]])
-    figure = draw_line_charts([alone], labels=[*groups], note=BAND_NOTES["interval"])
+    drawn = charts.learning_charts([groups["wcsac"]])
+    figure = draw_line_charts([drawn], labels=[*groups], note=BAND_NOTES["interval"])
     (line,) = figure.axes[0].lines
     assert line.get_label() == "wcsac"
     assert line.get_color() == learning[1].axes[0].lines[2].get_color()

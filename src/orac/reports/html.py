@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.reports import behaviour, charts
 from orac.reports.charts import COLOURS, INK, Chart, CostHistogram, Line, LineChart
 from orac.reports.run_reader import Group, Results, count, full_label
@@ -181,7 +181,7 @@ def _configs(table: Table | None, groups: Sequence[Group]) -> str:
     lead = to_html(table) if table else "<p>All runs have the same config.</p>"
     whole = "".join(
         f"<details><summary>{html.escape(full_label(group, groups))}</summary>"
-        f"<pre>{html.escape(config_text.dump(group.config))}</pre></details>"
+        f"<pre>{html.escape(serialization.dump(group.config))}</pre></details>"
         for group in groups
     )
     return f"<section><h2>Configs</h2>{lead}<h3>In full</h3>{whole}</section>"

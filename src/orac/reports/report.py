@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.config.validation import check_choice
 from orac.evaluation.aggregates import interquartile_mean
 from orac.evaluation.intervals import Interval
@@ -304,7 +304,7 @@ def config_table(groups: Sequence[Group]) -> Table | None:
     if not names:
         return None
     groups = groups if shared else trained
-    flat = [config_text.flatten(config_text.to_dict(g.config)) for g in groups]
+    flat = [serialization.flatten(serialization.to_dict(g.config)) for g in groups]
     ordered = [name for fields in flat for name in fields if name in names]
     rows = tuple(
         (

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import serialization as config_text
+from orac.config import serialization
 from orac.config.schema import Config
 from orac.runs.directory import LOGS, read_config, read_meta
 
@@ -199,7 +199,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """Read one run directory, except for the log of training episodes."""
     path = Path(path)
     try:
-        config = config_text.from_dict(read_config(path))
+        config = serialization.from_dict(read_config(path))
     except ValueError as error:
         raise ValueError(f"the config of {path} cannot be used: {error}") from error
     logs = {
@@ -247,7 +247,7 @@ def group_runs(runs: Sequence[Run]) -> Results:
     by_config: dict[str, dict[int, Run]] = {}
     notes = []
     for run in runs:
-        config = config_text.to_dict(run.config) | {"seed": 0}
+        config = serialization.to_dict(run.config) | {"seed": 0}
         seeds = by_config.setdefault(repr((run.rule, config)), {})
         used = seeds.setdefault(run.config.seed, run)
         if used is not run:
@@ -281,7 +281,7 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
             if (other[0].config.env.id, other[0].config.algo, other[0].rule)
             == (first.env.id, first.algo, runs[0].rule)
         ]
-        flat = config_text.flatten(config_text.to_dict(first))
+        flat = serialization.flatten(serialization.to_dict(first))
         parts = [
             f"{name.split('.')[-1]}={flat.get(name)}"
             for name in differing_fields(alike)
@@ -300,7 +300,7 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
 
 def differing_fields(configs: Sequence[Config]) -> list[str]:
     """Return the dotted names of the fields, except the seed, in which configs differ."""
-    flat = [config_text.flatten(config_text.to_dict(config)) for config in configs]
+    flat = [serialization.flatten(serialization.to_dict(config)) for config in configs]
     names = dict.fromkeys(name for fields in flat for name in fields if name != "seed")
     return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
 

@@ -1,7 +1,8 @@
 """Statistics over the seeds of a group: last evaluations and learning curves.
 
 Seeds are the unit of every mean and interval (see `evaluation.intervals`). The risk of
-episodes is `evaluation.result.risk_of_episodes`. `metrics.bounds_of` says where intervals are cut.
+episodes is `evaluation.result.risk_of_episodes`. Intervals are cut at
+`metrics.bounds_of`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,8 +52,8 @@ class Curve:
     @property
     def lone_points(self) -> np.ndarray:
         """Points with a band whose neighbours have none, so that no area can be drawn."""
-        alone = [part.start for part in self.stretches if part.stop - part.start == 1]
-        return np.array(alone, int)
+        lone = [part.start for part in self.stretches if part.stop - part.start == 1]
+        return np.array(lone, int)
 
 
 def last_evaluation(run: Run) -> Episodes:
@@ -79,7 +80,7 @@ def seed_values(
 
     `tails` are the CVaR tails by cost, those of the group's constraints by default. A run
     whose last evaluation has a non-finite episode has NaN everywhere, because the finite
-    episodes alone would misrepresent the policy.
+    episodes by themselves would misrepresent the policy.
     """
     tails = common_tails([group]) if tails is None else tails
     wanted = sorted({tail for values in tails.values() for tail in values})
