@@ -1,4 +1,4 @@
-"""The wheel, in an empty virtual environment: it imports, runs, and has its data."""
+"""Tests that the wheel has its data, and runs in an empty virtual environment."""
 
 import zipfile
 
@@ -33,7 +33,7 @@ def test_a_wheel_runs_in_an_empty_virtual_environment(bare_venv, tmp_path):
     assert "orac-iqn" in run(orac, "agents")
     assert 'pip install "orac-rl[plots]"' in run(orac, "doctor")
     small = ["--set=agent.hidden_sizes=[8, 8]", "--set=training.buffer_size=1000"]
-    done = run(
+    printed = run(
         orac,
         "train",
         "--total-steps=400",
@@ -43,4 +43,4 @@ def test_a_wheel_runs_in_an_empty_virtual_environment(bare_venv, tmp_path):
         "--set=evaluation.episodes=2",
         *small,
     )
-    assert "Done:" in done
+    assert "Done:" in printed
