@@ -66,9 +66,10 @@ def safety(rows: int = 1_000_000, steps: int = 300, saves: int = 8) -> None:
     training = replace(config.training, buffer_size=rows, learning_starts=0)
     agent = Agent(config.env.id, replace(config, training=training))
     runner = agent.runner
+    # The replay is allocated when training starts.
+    runner.advance(5, 5)
     full = runner.state.replay._replace(inserted=jnp.int32(rows))
     runner.state = runner.state._replace(replay=full)
-    runner.advance(5, 5)
     started = time.perf_counter()
     runner.advance(steps, steps)
     step = (time.perf_counter() - started) / steps
