@@ -7,8 +7,9 @@ them depends on the place of the runs.
 """
 
 import csv
+import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,34 +29,38 @@ from orac.reports.tables import Table, to_csv, to_latex, to_markdown
 from orac.runs.atomic_io import write_text
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Write table.md and table.tex."""
+def to_files(figure: Any) -> dict[str, bytes]:
+    """Return a figure as PNG and PDF by file name; nothing for None."""
+    if figure is None:
+        return {}
+    png, pdf = io.BytesIO(), io.BytesIO()
+    figure.savefig(png, format="png", dpi=150)
+    # Without the date, the same runs give the same file.
+    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    return {"figure.png": png.getvalue(), "figure.pdf": pdf.getvalue()}
+
+
+def write_rendering(
+    tables: Sequence[Table], figure_files: Mapping[str, bytes], folder: Path
+) -> None:
+    """Write table.md, table.tex and the files of the figure."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, convert in (("table.md", to_markdown), ("table.tex", to_latex)):
         write_text(folder / name, "\n".join(map(convert, tables)))
-
-
-def write_figure(figure: Any, folder: Path) -> None:
-    """Write figure.png and figure.pdf; None, for a study without curves, writes nothing."""
-    if figure is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "figure.png", dpi=150)
-    # Without the date, the same runs give the same file.
-    figure.savefig(folder / "figure.pdf", metadata={"CreationDate": None})
+    for name, content in figure_files.items():
+        (folder / name).write_bytes(content)
 
 
 def write_record(
     study: Study,
     results: Sequence[CaseResults],
     tables: Sequence[Table],
-    figure: Any,
+    figure_files: Mapping[str, bytes],
     folder: Path,
 ) -> None:
     """Write all files of a record."""
     _check_replaces_no_other_runs(results, folder)
-    write_tables(tables, folder)
-    write_figure(figure, folder)
+    write_rendering(tables, figure_files, folder)
     write_text(folder / "runs.csv", _csv(_run_rows(study, results)))
     write_text(folder / "curves.csv", _csv(_curve_rows(results)))
     write_text(folder / "config.yaml", _configs(study, results))

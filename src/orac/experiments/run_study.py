@@ -11,7 +11,7 @@ from pathlib import Path
 from orac.config.validation import check_choice
 from orac.envs import registry
 from orac.experiments import ablations, table1, table2, table3
-from orac.experiments.artifacts import write_figure, write_record, write_tables
+from orac.experiments.artifacts import to_files, write_record, write_rendering
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import Backend, Log, Outcome, run_all
 from orac.experiments.study import Study, collect, plan
@@ -85,12 +85,11 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     figure = None
     if study.make_figure is not None and any(result.evaluated for result in results):
         figure = study.make_figure(results, options.band)
-    folder = options.out / study.name
-    write_tables(tables, folder)
-    write_figure(figure, folder)
+    files, folder = to_files(figure), options.out / study.name
+    write_rendering(tables, files, folder)
     log(f"Tables and figure: {folder}")
     if options.record:
-        write_record(study, results, tables, figure, options.record)
+        write_record(study, results, tables, files, options.record)
         log(f"Recorded: {options.record}")
     return exit_code(outcomes, log)
 
