@@ -60,9 +60,9 @@ def test_the_commit_is_that_of_the_folders_repository(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert machine._commit(tmp_path) is None
 
-    def git(*words):
+    def git(*arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *identity, *words], check=True, capture_output=True)
+        subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
 
     git("init")
     (tmp_path / "a").write_text("1")

@@ -68,8 +68,8 @@ def test_a_baseline_is_a_horizontal_line_in_the_curves(root):
 
 
 def test_an_agent_and_a_baseline_are_also_compared_in_the_environments_metrics(root):
-    world = root / "orac-GuardedMaze-v0"
-    (table,) = compare(world / "orac", world / "long_path")
+    runs = root / "orac-GuardedMaze-v0"
+    (table,) = compare(runs / "orac", runs / "long_path")
     verdicts = {row[0]: row[-1] for row in table.rows}
     assert verdicts["took the long path"] and verdicts["reward"]
     assert "B is long_path (rule) (3 seeds)" in table.notes[0]

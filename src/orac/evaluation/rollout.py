@@ -22,7 +22,7 @@ from jaxtyping import Array, Key
 
 from orac.config import presets, serialization
 from orac.config.schema import Config, EnvConfig
-from orac.config.validation import check_count, check_range
+from orac.config.validation import check_count, check_range, frozen_value
 from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
@@ -42,6 +42,7 @@ Policy = Callable[[Any, Array, Array], Array]
 def _roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
 ) -> tuple[Array, Array, Array, dict[str, Array]]:
+    """Return reward, cost, length and metrics of each episode."""
     reset_key, run_key = jax.random.split(key)
     state, observation = reset_batch(env, reset_key, episodes)
     spec = env.spec
@@ -107,7 +108,7 @@ def roll_out(
 
 def check_episodes(episodes: int) -> None:
     """Raise a `ValueError` unless this number of episodes can be played and stored."""
-    check_count("episodes", episodes)
+    check_count("episodes", frozen_value(episodes))
     check_range("episodes", episodes, 1, MAX_EPISODES)
 
 
