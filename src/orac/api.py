@@ -568,10 +568,9 @@ def assumed_limit(config: Config) -> str:
     if presets.has_settings(config.env.id) or not config.constraints:
         return ""
     constraint = config.constraints[0]
-    scalar = config.agent.risk_form == "scalar"
     return (
         f"no cost_limit was given for {config.env.id}, so the "
-        f"{'mean' if scalar else constraint.measure} of its cost is held below "
+        f"{config.agent.learned_measure(constraint)} of its cost is held below "
         f"{constraint.limit:g} per episode. Pass cost_limit= and tail=."
     )
 

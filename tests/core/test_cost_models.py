@@ -10,7 +10,7 @@ import pytest
 
 from orac.config.schema import AgentConfig, Constraint, PivotConfig
 from orac.core import agent as agent_core
-from orac.core import cost_models, critics, risk
+from orac.core import cost_models, critics, exploration, risk
 from orac.core.cost_models import Context
 from orac.core.risk_forms import dual, make_learner
 from orac.core.risk_forms.fixed_quantiles import grid_quantiles
@@ -35,6 +35,14 @@ def make_costs(problem, config):
 @functools.cache
 def cost_critics(problem, config):
     return make_costs(problem, config).init(jax.random.key(0))
+
+
+def risk_at(key, members, rows, problem, config):
+    """Risk of the ensemble's average, as the actor's loss takes it."""
+    costs = make_costs(problem, config)
+    found = costs.policy_quantiles(key, members, *rows)
+    context = make_context(problem.num_constraints)
+    return costs.risk(found.values.mean(axis=1), found.fractions.widths, context)
 
 
 def make_config(form, **changes):
@@ -102,20 +110,18 @@ def test_quantiles_and_risks_have_one_entry_per_constraint(form, count):
 
     @jax.jit
     def loss(members):
-        found = costs.risk(keys[0], members, inputs, action, context)
-        assert found.quantiles.shape == (count, 3, BATCH, size)
-        assert found.risk.shape == (count, BATCH)
-        assert len(found.metrics) == (count if form == "dual" else 0)
+        found = costs.policy_quantiles(keys[0], members, inputs, action)
+        assert found.values.shape == (count, 3, BATCH, size)
+        average = found.values.mean(axis=1)
+        risks = costs.risk(average, found.fractions.widths, context)
+        assert risks.shape == (count, BATCH)
+        metrics = costs.metrics(average, context)
+        assert len(metrics) == (count if form == "dual" else 0)
         # The loss of the critics is defined for every number of constraints too.
-        targets = costs.targets(
-            keys[1],
-            members,
-            inputs,
-            action,
-            jnp.ones((count, BATCH)),
-            jnp.zeros(BATCH, bool),
-        )
-        return costs.loss(keys[2], members, inputs, action, targets)
+        predicted = costs.critic_quantiles(keys[1], members, inputs, action)
+        targets = costs.critic_quantiles(keys[2], members, inputs, action)
+        targets = targets._replace(values=1 + 0.9 * targets.values)
+        return costs.loss(predicted, targets, 1.0)
 
     value = float(loss(members))
     assert np.isfinite(value) and (value > 0) == (count > 0)
@@ -136,11 +142,9 @@ def test_members_belong_to_constraints_in_turn():
 def test_scalar_risk_is_the_mean_of_the_ensemble():
     problem, config = make_problem(2), make_config("scalar")
     members, rows = cost_critics(problem, config), (array(BATCH, 3), array(BATCH, 2))
-    found = make_costs(problem, config).risk(
-        jax.random.key(0), members, *rows, make_context(2)
-    )
+    found = risk_at(jax.random.key(0), members, rows, problem, config)
     values = grid_quantiles(members, *rows, 1, problem, config)
-    np.testing.assert_allclose(found.risk, values[..., 0].mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found, values[..., 0].mean(axis=1), rtol=1e-6)
 
 
 def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypatch):
@@ -148,9 +152,7 @@ def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypa
     members, rows = cost_critics(problem, config), (array(BATCH, 3), array(BATCH, 2))
     seven = jnp.full((1, BATCH), 7.0)
     monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven)
-    costs = make_costs(problem, config)
-    found = costs.risk(jax.random.key(0), members, *rows, make_context(1))
-    assert (found.risk == 7).all()
+    assert (risk_at(jax.random.key(0), members, rows, problem, config) == 7).all()
     monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven[0, 0])
     assert result.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
     assert "the same function, `risk.risk_of`" in (result.__doc__ or "")
@@ -182,12 +184,12 @@ def test_implicit_risk_is_a_weighted_sum_at_random_levels_of_the_tail(shared):
     config = make_config("implicit", shared_fractions=shared)
     members, key = cost_critics(problem, config), jax.random.key(0)
     rows = array(BATCH, 3), array(BATCH, 2)
-    found = make_costs(problem, config).risk(key, members, *rows, make_context(2))
+    found = risk_at(key, members, rows, problem, config)
     fractions = critics.sample_fractions(key, (8,) if shared else (BATCH, 8))
     levels = tail_levels(fractions, problem)
     quantiles = level_quantiles(members, *rows, levels, problem, config)
     wanted = (quantiles.mean(axis=1) * fractions.widths).sum(axis=-1)
-    np.testing.assert_allclose(found.risk, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_dual_risk_uses_each_constraints_own_pivot_and_tail():
@@ -322,7 +324,14 @@ def test_bounds_are_the_optimistic_values_of_the_critics(form, count):
     cost, costs = agent.cost_critics.params, learner.costs
     inputs = costs.network_inputs(array(BATCH, 3), context)
     action = jnp.tanh(array(BATCH, 2, seed=1))
-    cost_bound = jax.jit(costs.optimistic_risk)(cost, inputs, action, context)
+
+    @jax.jit
+    def bound(action):
+        found = costs.policy_quantiles(None, cost, inputs, action)
+        lower = exploration.optimistic_quantiles(found.values.swapaxes(0, 1), 1.0)
+        return costs.risk(lower, found.fractions.widths, context)
+
+    cost_bound = bound(action)
     assert cost_bound.shape == (count, BATCH)
     if not count:
         return
@@ -342,7 +351,6 @@ def test_bounds_are_the_optimistic_values_of_the_critics(form, count):
         return risk.risk_of(rows, even.widths)
 
     quantiles = np.asarray(quantiles, np.float64)
-    # 1 is the default optimism.
     below = risk_of(quantiles.mean(axis=1) - quantiles.std(axis=1))
     np.testing.assert_allclose(cost_bound, below, rtol=1e-4, atol=1e-5)
     # Optimistic means below the risk of the ensemble's mean.

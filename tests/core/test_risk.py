@@ -404,20 +404,20 @@ def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expect
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ((-1.0, 0.99, 10), "cost_limit must be a finite number of at least 0, got -1"),
-        ((float("nan"), 0.99, 10), "at least 0, got nan. It is the most that one"),
+        ((-1.0, 0.99, 10), "cost_limit must be at least 0, got -1"),
+        ((float("nan"), 0.99, 10), "at least 0, got nan. It is the limit per"),
         ((float("inf"), 0.99, 10), "at least 0, got inf"),
         ((1.0, 0.0, 10), r"cost discount must be in \(0, 1\], got 0.0"),
         ((1.0, 1.5, 10), r"cost discount must be in \(0, 1\], got 1.5"),
         ((1.0, float("nan"), 10), "cost discount must be in .* got nan"),
-        ((1.0, 0.99, 0), "episode_length must be a number of at least 1, got 0. Give"),
+        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Give"),
         (
             (1.0, 0.99, float("nan")),
-            "episode_length must be a number of at least 1, got",
+            "episode_length must be at least 1, got",
         ),
         (
             (1.0, 0.99, "100"),
-            "episode_length must be a number of at least 1, got '100'",
+            "episode_length must be at least 1, got '100'",
         ),
     ],
 )
@@ -468,7 +468,7 @@ def test_a_parameter_that_is_no_number_is_refused_with_what_arrived():
     "bad", [[0.5, float("nan")], [0.5, -0.1], [float("inf"), 1.0], [0.0, 0.0], []]
 )
 def test_widths_that_are_no_weights_are_refused(bad):
-    with pytest.raises(ValueError, match="widths must be finite, at least 0 and of a"):
+    with pytest.raises(ValueError, match="widths must be finite, at least 0 and have a"):
         risk.level_weights(risk.cvar(0.5), jnp.array(bad, jnp.float32))
 
 

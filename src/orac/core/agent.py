@@ -141,16 +141,20 @@ def shift_mean(
     learner: Learner,
 ) -> exploration.Shift:
     """Shift the policy's mean by this agent's critics, multipliers and limits."""
-    optimism = learner.config.exploration.reward_optimism
+    costs, optimism = learner.costs, learner.config.exploration
 
     def bounds(action: Float[Array, "batch action"]) -> tuple[Array, Array]:
         values = reward_values(state.reward_critics.params, inputs, action)
-        cost_bound = learner.costs.optimistic_risk(
-            state.cost_critics.params, inputs, action, context
+        cost = costs.policy_quantiles(None, state.cost_critics.params, inputs, action)
+        optimistic = exploration.optimistic_quantiles(
+            cost.values.swapaxes(0, 1), optimism.cost_optimism
         )
-        return exploration.reward_upper_bound(values, optimism), cost_bound
+        return (
+            exploration.reward_upper_bound(values, optimism.reward_optimism),
+            costs.risk(optimistic, cost.fractions.widths, context),
+        )
 
-    limits, unit = learner.costs.remaining_limits(context)
+    limits, unit = costs.remaining_limits(context)
     return exploration.shift_policy(
         mean, std, bounds, state.multiplier.value, limits, shift_radius, unit
     )
@@ -295,22 +299,23 @@ def update_critics(
         jnp.exp(state.log_temperature.params),
         config.discount,
     )
-    cost_targets = costs.targets(
-        target_key,
-        state.target_cost_critics,
-        next_inputs,
-        next_action,
-        transition.cost.T,
-        ends,
+    following = costs.critic_quantiles(
+        target_key, state.target_cost_critics, next_inputs, next_action
+    )
+    cost_targets = following._replace(
+        values=critics.cost_targets(
+            transition.cost.T, ends, following.values, config.cost_discount
+        )
     )
 
     def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
         reward_params, cost_params = params
         values = reward_values(reward_params, inputs, transition.action)
-        reward_loss = critics.squared_loss(values, reward_target)
-        cost_loss = costs.loss(
-            loss_key, cost_params, inputs, transition.action, cost_targets
+        predicted = costs.critic_quantiles(
+            loss_key, cost_params, inputs, transition.action
         )
+        reward_loss = critics.squared_loss(values, reward_target)
+        cost_loss = costs.loss(predicted, cost_targets, config.kappa)
         spread = exploration.ensemble_spread(values).mean()
         metrics = {
             "critic/reward_loss": reward_loss,
@@ -353,14 +358,17 @@ def update_actor(
         mean, std = networks.apply_actor(actor, inputs)
         action, log_prob = networks.sample_action(action_key, mean, std)
         value = reward_values(reward_params, inputs, action).min(axis=0)
-        cost = costs.risk(risk_key, cost_params, inputs, action, context)
-        penalty = (state.multiplier.value[:, None] * cost.risk).sum(axis=0)
+        cost = costs.policy_quantiles(risk_key, cost_params, inputs, action)
+        # The ensemble is averaged before risk is taken: it matters in the dual form.
+        average = cost.values.mean(axis=1)
+        risk = costs.risk(average, cost.fractions.widths, context)
+        penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)
         total = (temperature * log_prob - value + penalty).mean()
-        metrics = {"actor/loss": total, "actor/std": std.mean(), **cost.metrics}
+        metrics = {"actor/loss": total, "actor/std": std.mean()}
         for m, name in enumerate(learner.problem.names):
-            spread = exploration.ensemble_spread(cost.quantiles[m]).mean()
+            spread = exploration.ensemble_spread(cost.values[m]).mean()
             metrics[f"critic/cost_spread/{name}"] = spread
-        return total, (log_prob, cost.risk, metrics)
+        return total, (log_prob, risk, metrics | costs.metrics(average, context))
 
     gradient, (log_prob, risk, metrics) = jax.grad(loss, has_aux=True)(
         state.actor.params

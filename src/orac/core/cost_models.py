@@ -77,28 +77,18 @@ class Context(NamedTuple):
         return Context(pivot, jnp.zeros_like(pivot), jnp.ones(batch))
 
 
-class CostTargets(NamedTuple):
-    """Target quantiles of the cost critics, and the fractions they belong to."""
+class Quantiles(NamedTuple):
+    """Quantiles of the cost to go by every critic, and the fractions they belong to."""
 
-    quantiles: Float[Array, "constraint ensemble batch quantile"]
+    values: Float[Array, "constraint ensemble batch quantile"]
     fractions: Fractions
-
-
-class CostRisk(NamedTuple):
-    """Risk of the cost to go at the policy's actions."""
-
-    risk: Float[Array, "constraint batch"]
-    quantiles: Float[Array, "constraint ensemble batch quantile"]
-    """The critics' outputs that the risk was computed from."""
-    metrics: Metrics
-    """Numbers to log that only this form has."""
 
 
 class CostModel(NamedTuple):
     """The functions of one risk form for one problem.
 
     `members` are the parameters of the cost critics, `inputs` the rows that `network_inputs`
-    returned, `action` lies in [-1, 1]. A form that needs no random numbers ignores its key.
+    returned, and `action` lies in [-1, 1]. A form without random numbers ignores its key.
     """
 
     input_size: int
@@ -107,14 +97,15 @@ class CostModel(NamedTuple):
     """`(key) -> members`: new critics, all constraints in turn."""
     network_inputs: Callable[[Array, Context], Array]
     """`(observation, context) -> inputs`: what the actor and all critics see."""
-    targets: Callable[..., CostTargets]
-    """`(key, target members, next inputs, next action, cost, ends) -> CostTargets`."""
-    loss: Callable[..., Array]
-    """`(key, members, inputs, action, CostTargets) -> scalar loss`."""
-    risk: Callable[..., CostRisk]
-    """`(key, members, inputs, action, context) -> CostRisk`."""
-    optimistic_risk: Callable[..., Array]
-    """`(members, inputs, action, context) -> (constraint, batch)`: see (16), (28), (38)."""
+    critic_quantiles: Callable[[Array, Any, Array, Array], Quantiles]
+    """`(key, members, inputs, action) -> Quantiles` for the critics' loss and targets."""
+    loss: Callable[[Quantiles, Quantiles, float], Array]
+    """`(predicted, targets, kappa) -> scalar loss`."""
+    policy_quantiles: Callable[[Array | None, Any, Array, Array], Quantiles]
+    """`(key, members, inputs, action) -> Quantiles` to take the risk of. Without a key the
+    levels are not random: exploration must not be noisy."""
+    risk: Callable[[Array, Array, Context], Array]
+    """`(quantiles averaged over the ensemble, widths, context) -> (constraint, batch)`."""
     remaining_limits: Callable[[Context], tuple[Array, Array | float]]
     """`(context) -> (limits, unit)`: limits on the cost to go from this step, and what one
     unit of it contributes to the cost of the whole episode."""
@@ -122,8 +113,10 @@ class CostModel(NamedTuple):
     """`(risk to go, context) -> risk of the whole episode, seen from this step`."""
     evaluation_inputs: Callable[[Array], Array]
     """`(pivot parameters) -> inputs that are appended to an observation at evaluation`."""
+    metrics: Callable[[Array, Context], Metrics]
+    """`(quantiles averaged over the ensemble, context) -> metrics of this form`."""
     pivot_metrics: Callable[[Array], Metrics]
-    """`(pivot parameters) -> metrics`."""
+    """`(pivot parameters) -> metrics of this form`."""
     outer_step: Callable[..., Any] | None = None
     """`(key, agent state, batch, learner) -> agent state`: the dual form's update of its
     pivots, every `pivot.every` environment steps."""

@@ -6,26 +6,23 @@ episodic mode the cost already paid enters too, so that the gate is on the whole
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from orac.config.schema import AgentConfig
-from orac.core import critics, exploration, lagrange, networks, risk
+from orac.core import lagrange, networks, risk
 from orac.core.agent import AgentState, Learner, prepare_batch, reward_values
 from orac.core.cost_models import (
     Context,
     CostModel,
-    CostRisk,
-    CostTargets,
     Problem,
     mean_pivot,
     pivot_from_uniform,
 )
 from orac.core.optimizers import apply_gradients
-from orac.core.risk_forms.fixed_quantiles import grid_quantiles, init_critics
+from orac.core.risk_forms.fixed_quantiles import grid_critics, quantile_loss
 from orac.core.types import Metrics, Transition
 
 
@@ -103,81 +100,36 @@ def dead_zone(
 
 def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
     """Return the dual form, for CVaR and the mean."""
-    input_size = problem.observation_size + problem.num_constraints
-    even = critics.uniform_fractions(config.num_quantiles)
-
-    def init(key: Array) -> tuple[networks.Mlp, ...]:
-        return init_critics(key, input_size, config.num_quantiles, problem, config)
-
-    def quantiles(members: Any, inputs: Array, action: Array) -> Array:
-        return grid_quantiles(
-            members, inputs, action, config.num_quantiles, problem, config
-        )
-
-    def targets(
-        key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
-    ) -> CostTargets:
-        following = quantiles(members, inputs, action)
-        return CostTargets(
-            critics.cost_targets(cost, ends, following, config.cost_discount), even
-        )
-
-    def loss(
-        key: Array, members: Any, inputs: Array, action: Array, wanted: CostTargets
-    ) -> Array:
-        predicted = quantiles(members, inputs, action)
-        return critics.cost_loss(
-            predicted, even, wanted.quantiles, wanted.fractions.widths, config.kappa
-        )
-
-    def cost_risk(
-        key: Array, members: Any, inputs: Array, action: Array, context: Context
-    ) -> CostRisk:
-        predicted = quantiles(members, inputs, action)
-        # The ensemble is averaged before risk is taken: it matters in this form.
-        average = predicted.mean(axis=1)
-        dead = dead_zone(average, context, problem, config)
-        metrics = {
-            f"constraint/dead_zone/{name}": dead[m]
-            for m, name in enumerate(problem.names)
-        }
-        value = risk_to_go(average, context, problem, config)
-        return CostRisk(value, predicted, metrics)
-
-    def optimistic_risk(
-        members: Any, inputs: Array, action: Array, context: Context
-    ) -> Array:
-        optimistic = exploration.optimistic_quantiles(
-            quantiles(members, inputs, action).swapaxes(0, 1),
-            config.exploration.cost_optimism,
-        )
-        return risk_to_go(optimistic, context, problem, config)
 
     def remaining_limits(context: Context) -> tuple[Array, Array | float]:
         limits = to_remaining_cost(problem.limits[:, None], context, config)
         episodic = config.pivot.mode == "episodic"
         return limits, (reached_discount(context) if episodic else 1.0)
 
+    def metrics(quantiles: Array, context: Context) -> Metrics:
+        dead = dead_zone(quantiles, context, problem, config)
+        names = enumerate(problem.names)
+        return {f"constraint/dead_zone/{name}": dead[m] for m, name in names}
+
     def pivot_metrics(params: Array) -> Metrics:
         pivots = mean_pivot(params) * problem.limits
-        return {
-            f"constraint/pivot/{name}": pivots[m]
-            for m, name in enumerate(problem.names)
-        }
+        names = enumerate(problem.names)
+        return {f"constraint/pivot/{name}": pivots[m] for m, name in names}
 
+    input_size = problem.observation_size + problem.num_constraints
     return CostModel(
-        input_size=input_size,
-        init=init,
         network_inputs=append_pivot,
-        targets=targets,
-        loss=loss,
-        risk=cost_risk,
-        optimistic_risk=optimistic_risk,
+        loss=quantile_loss,
+        risk=lambda quantiles, widths, context: risk_to_go(
+            quantiles, context, problem, config
+        ),
         remaining_limits=remaining_limits,
         episode_risk=partial(episode_risk, config=config),
         evaluation_inputs=mean_pivot,
+        metrics=metrics,
         pivot_metrics=pivot_metrics,
         outer_step=update_pivot if problem.constraints else None,
+        **grid_critics(input_size, config.num_quantiles, problem, config),
     )
 
 
@@ -202,10 +154,13 @@ def update_pivot(
         action, _ = networks.sample_action(action_key, mean, std)
         action = jax.lax.stop_gradient(action)
         value = reward_values(state.reward_critics.params, inputs, action).min(axis=0)
-        cost = costs.risk(risk_key, state.cost_critics.params, inputs, action, context)
+        cost = costs.policy_quantiles(
+            risk_key, state.cost_critics.params, inputs, action
+        )
+        average = cost.values.mean(axis=1)
+        risk = costs.risk(average, cost.fractions.widths, context)
         mask = lagrange.initial_state_mask(context.accumulated_discount, config)
-        episode_risk = costs.episode_risk(cost.risk, context)
-        mean_risk = lagrange.mean_risk(episode_risk, mask)
+        mean_risk = lagrange.mean_risk(costs.episode_risk(risk, context), mask)
         # Deviates from Eq. (36): the relu of the mean violation, not the mean of the
         # relu, as SRCPO's code has it.
         violation = jnp.maximum(mean_risk - problem.limits, 0).sum()

@@ -8,26 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from orac.config.schema import AgentConfig
-from orac.core import critics, exploration, networks, risk
-from orac.core.cost_models import Context, CostModel, CostRisk, CostTargets, Problem
-from orac.core.types import Metrics
-
-
-def init_critics(
-    key: Key[Array, ""],
-    input_size: int,
-    num_outputs: int,
-    problem: Problem,
-    config: AgentConfig,
-) -> tuple[networks.Mlp, ...]:
-    """Return the critics of every constraint in turn; none without constraints."""
-    sizes = (input_size + problem.action_size, *config.hidden_sizes, num_outputs)
-    count = problem.num_constraints * config.num_cost_critics
-    keys = [jax.random.fold_in(key, i) for i in range(count)]
-    return tuple(networks.init_mlp(k, sizes, config.layer_norm) for k in keys)
+from orac.core import critics, networks, risk
+from orac.core.cost_models import CostModel, Problem, Quantiles
 
 
 def grid_quantiles(
@@ -47,67 +32,63 @@ def grid_quantiles(
     return flat.reshape(*shape, flat.shape[-1])
 
 
-def scalar_model(problem: Problem, config: AgentConfig) -> CostModel:
-    """Return the scalar form: critics of the mean cost, trained by squared error."""
-    even = critics.uniform_fractions(1)
+def grid_critics(
+    input_size: int, num_quantiles: int, problem: Problem, config: AgentConfig
+) -> dict[str, Any]:
+    """Return the fields of `CostModel` for critics on a fixed grid of quantiles."""
+    sizes = (input_size + problem.action_size, *config.hidden_sizes, num_quantiles)
+    count = problem.num_constraints * config.num_cost_critics
 
     def init(key: Array) -> tuple[networks.Mlp, ...]:
-        return init_critics(key, problem.observation_size, 1, problem, config)
+        keys = [jax.random.fold_in(key, i) for i in range(count)]
+        return tuple(networks.init_mlp(k, sizes, config.layer_norm) for k in keys)
 
-    def values(members: Any, inputs: Array, action: Array) -> Array:
-        return grid_quantiles(members, inputs, action, 1, problem, config)
+    def quantiles(
+        key: Array | None, members: Any, inputs: Array, action: Array
+    ) -> Quantiles:
+        values = grid_quantiles(members, inputs, action, num_quantiles, problem, config)
+        return Quantiles(values, critics.uniform_fractions(num_quantiles))
 
-    def targets(
-        key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
-    ) -> CostTargets:
-        following = values(members, inputs, action)
-        return CostTargets(
-            critics.cost_targets(cost, ends, following, config.cost_discount), even
-        )
-
-    def loss(
-        key: Array, members: Any, inputs: Array, action: Array, wanted: CostTargets
-    ) -> Array:
-        predicted = values(members, inputs, action)
-        return critics.squared_loss(predicted[..., 0], wanted.quantiles[..., 0])
-
-    def cost_risk(
-        key: Array, members: Any, inputs: Array, action: Array, context: Context
-    ) -> CostRisk:
-        predicted = values(members, inputs, action)
-        average = predicted.mean(axis=1)
-        return CostRisk(risk.risk_of(average, even.widths), predicted, {})
-
-    def optimistic_risk(
-        members: Any, inputs: Array, action: Array, context: Context
-    ) -> Array:
-        optimistic = exploration.optimistic_quantiles(
-            values(members, inputs, action).swapaxes(0, 1),
-            config.exploration.cost_optimism,
-        )
-        return risk.risk_of(optimistic, even.widths)
-
-    return CostModel(
-        input_size=problem.observation_size,
-        init=init,
-        targets=targets,
-        loss=loss,
-        risk=cost_risk,
-        optimistic_risk=optimistic_risk,
-        **without_pivot(problem),
-    )
+    return {
+        "input_size": input_size,
+        "init": init,
+        "critic_quantiles": quantiles,
+        "policy_quantiles": quantiles,
+    }
 
 
 def without_pivot(problem: Problem) -> dict[str, Any]:
-    """Return the functions of `CostModel` that only depend on having no pivot."""
-
-    def no_metrics(params: Array) -> Metrics:
-        return {}
-
+    """Return the fields of `CostModel` that follow from having no pivot."""
     return {
         "network_inputs": lambda observation, context: observation,
+        "risk": lambda quantiles, widths, context: risk.risk_of(quantiles, widths),
         "remaining_limits": lambda context: (problem.limits[:, None], 1.0),
         "episode_risk": lambda risk_to_go, context: risk_to_go,
         "evaluation_inputs": lambda params: jnp.zeros(0),
-        "pivot_metrics": no_metrics,
+        "metrics": lambda quantiles, context: {},
+        "pivot_metrics": lambda params: {},
     }
+
+
+def quantile_loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Array:
+    """Return the quantile Huber loss of all critics."""
+    return critics.cost_loss(
+        predicted.values,
+        predicted.fractions,
+        targets.values,
+        targets.fractions.widths,
+        kappa,
+    )
+
+
+def scalar_model(problem: Problem, config: AgentConfig) -> CostModel:
+    """Return the scalar form: critics of the mean cost, trained by squared error."""
+
+    def loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Array:
+        return critics.squared_loss(predicted.values[..., 0], targets.values[..., 0])
+
+    return CostModel(
+        loss=loss,
+        **grid_critics(problem.observation_size, 1, problem, config),
+        **without_pivot(problem),
+    )

@@ -14,11 +14,11 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Key
 
 from orac.config.schema import AgentConfig
-from orac.core import critics, exploration, networks, risk
-from orac.core.cost_models import Context, CostModel, CostRisk, CostTargets, Problem
+from orac.core import critics, networks, risk
+from orac.core.cost_models import CostModel, Problem, Quantiles
 from orac.core.critics import Fractions
 from orac.core.networks import EPSILON, Layer, Mlp, broadcast_rows
-from orac.core.risk_forms.fixed_quantiles import without_pivot
+from orac.core.risk_forms.fixed_quantiles import quantile_loss, without_pivot
 
 
 class ImplicitQuantile(NamedTuple):
@@ -241,64 +241,35 @@ def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
             for i in range(count)
         )
 
-    def quantiles(members: Any, inputs: Array, action: Array, levels: Array) -> Array:
-        return level_quantiles(members, inputs, action, levels, problem, config)
-
     def sample_fractions(key: Array, batch: int, count: int) -> Fractions:
         rows = () if config.shared_fractions else (batch,)
         return critics.sample_fractions(key, (*rows, count))
 
-    def targets(
-        key: Array, members: Any, inputs: Array, action: Array, cost: Array, ends: Array
-    ) -> CostTargets:
+    def critic_quantiles(
+        key: Array, members: Any, inputs: Array, action: Array
+    ) -> Quantiles:
         fractions = sample_fractions(key, inputs.shape[0], config.num_quantiles)
         levels = for_each_constraint(fractions.levels, problem)
-        following = quantiles(members, inputs, action, levels)
-        return CostTargets(
-            critics.cost_targets(cost, ends, following, config.cost_discount), fractions
-        )
+        values = level_quantiles(members, inputs, action, levels, problem, config)
+        return Quantiles(values, fractions)
 
-    def loss(
-        key: Array, members: Any, inputs: Array, action: Array, wanted: CostTargets
-    ) -> Array:
-        fractions = sample_fractions(key, inputs.shape[0], config.num_quantiles)
-        levels = for_each_constraint(fractions.levels, problem)
-        predicted = quantiles(members, inputs, action, levels)
-        return critics.cost_loss(
-            predicted,
-            fractions,
-            wanted.quantiles,
-            wanted.fractions.widths,
-            config.kappa,
-        )
-
-    def cost_risk(
-        key: Array, members: Any, inputs: Array, action: Array, context: Context
-    ) -> CostRisk:
-        fractions = sample_fractions(key, inputs.shape[0], config.num_policy_quantiles)
+    def policy_quantiles(
+        key: Array | None, members: Any, inputs: Array, action: Array
+    ) -> Quantiles:
+        count = config.num_policy_quantiles
+        if key is None:
+            fractions = critics.uniform_fractions(count)
+        else:
+            fractions = sample_fractions(key, inputs.shape[0], count)
         levels = tail_levels(fractions, problem)
-        predicted = quantiles(members, inputs, action, levels)
-        average = predicted.mean(axis=1)
-        return CostRisk(risk.risk_of(average, fractions.widths), predicted, {})
-
-    def optimistic_risk(
-        members: Any, inputs: Array, action: Array, context: Context
-    ) -> Array:
-        # Even fractions: exploration must not be noisy.
-        even = critics.uniform_fractions(config.num_policy_quantiles)
-        levels = tail_levels(even, problem)
-        optimistic = exploration.optimistic_quantiles(
-            quantiles(members, inputs, action, levels).swapaxes(0, 1),
-            config.exploration.cost_optimism,
-        )
-        return risk.risk_of(optimistic, even.widths)
+        values = level_quantiles(members, inputs, action, levels, problem, config)
+        return Quantiles(values, fractions)
 
     return CostModel(
         input_size=problem.observation_size,
         init=init,
-        targets=targets,
-        loss=loss,
-        risk=cost_risk,
-        optimistic_risk=optimistic_risk,
+        critic_quantiles=critic_quantiles,
+        policy_quantiles=policy_quantiles,
+        loss=quantile_loss,
         **without_pivot(problem),
     )
