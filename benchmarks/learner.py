@@ -20,7 +20,7 @@ from timing import median_ms
 
 from orac.config import presets
 from orac.config.schema import AgentConfig
-from orac.core import agent as agents
+from orac.core import agent as agent_core
 from orac.core.cost_models import Context, Problem, make_problem
 from orac.core.risk_forms import make_learner
 from orac.core.types import Transition
@@ -74,15 +74,15 @@ def time_update(
     """
     learner = make_learner(problem, config)
 
-    def updates(state: agents.AgentState) -> agents.AgentState:
-        def one(state: agents.AgentState, step: jax.Array) -> tuple[Any, Any]:
+    def updates(state: agent_core.AgentState) -> agent_core.AgentState:
+        def one(state: agent_core.AgentState, step: jax.Array) -> tuple[Any, Any]:
             key = jax.random.fold_in(jax.random.key(1), step)
-            return agents.update(key, state, batch, learner)
+            return agent_core.update(key, state, batch, learner)
 
         return jax.lax.scan(one, state, jnp.arange(loop))[0]
 
     program = jax.jit(updates, donate_argnums=0, compiler_options=compiler_options())
-    box = [agents.init(jax.random.key(0), learner)]
+    box = [agent_core.init(jax.random.key(0), learner)]
 
     def call():
         box[0] = jax.block_until_ready(program(box[0]))
@@ -93,9 +93,9 @@ def time_update(
 def time_act(config: AgentConfig, problem: Problem) -> float:
     learner = make_learner(problem, config)
     act = jax.jit(
-        partial(agents.act, learner=learner), compiler_options=compiler_options()
+        partial(agent_core.act, learner=learner), compiler_options=compiler_options()
     )
-    state = agents.init(jax.random.key(0), learner)
+    state = agent_core.init(jax.random.key(0), learner)
     context = Context.start(1, jnp.full(problem.num_constraints, 0.5))
     observation = jnp.zeros((1, problem.observation_size))
     key = jax.random.key(1)

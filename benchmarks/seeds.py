@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from learner import cases, random_batch
 from timing import median_ms
 
-from orac.core import agent as agents
+from orac.core import agent as agent_core
 from orac.core.risk_forms import make_learner
 from orac.training.xla import compiler_options
 
@@ -29,13 +29,13 @@ def time_update(preset: str, seeds: int, calls: int) -> float:
     config, problem = cases()[PRESETS[preset]]
     learner = make_learner(problem, config)
     keys = jax.random.split(jax.random.key(0), seeds)
-    states = jax.vmap(lambda key: agents.init(key, learner))(keys)
+    states = jax.vmap(lambda key: agent_core.init(key, learner))(keys)
     batch = random_batch(problem)
     batches = jax.tree.map(lambda x: jnp.stack([x] * seeds), batch)
 
     def update_all(keys, states, batches):
         def one(key, state, batch):
-            return agents.update(key, state, batch, learner)[0]
+            return agent_core.update(key, state, batch, learner)[0]
 
         return jax.vmap(one)(keys, states, batches)
 

@@ -13,19 +13,12 @@ from orac.config import serialization
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 STUDY_NAMES = (
-    "table1",
-    "table2",
-    "table3",
-    "iqn-vs-linear",
-    "ablation-cost-optimism",
-    "ablation-reward-optimism",
-    "ablation-ensemble",
-    "figure1",
-    "figure2",
+    *("table1", "table2", "table3", "iqn-vs-linear", "ablation-cost-optimism"),
+    *("ablation-reward-optimism", "ablation-ensemble", "figure1", "figure2"),
 )
 """The studies of `orac reproduce`, listed here so that help does not import them."""
 
-field_descriptions = cache(serialization.field_sentences)
+field_descriptions = cache(serialization.field_help)
 
 
 def add_config_options(parser: ArgumentParser) -> None:
@@ -64,8 +57,7 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         metavar="MODULE:FUNCTION",
         help="import this function of (obs, action, next_obs, info) to compute the cost",
     )
-    devices = ("cpu", "gpu", "tpu")
-    parser.add_argument("--device", choices=devices, help="device to compute on")
+    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="device")
 
 
 def add_train_options(parser: ArgumentParser) -> None:

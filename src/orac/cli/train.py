@@ -94,13 +94,11 @@ def describe(agent: "Agent") -> str:
     """Return a description of the run, with each limit in both of its units."""
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, seed {config.seed}"]
-    # A scalar critic only estimates the mean, although evaluations also report the risk.
-    scalar = config.agent.risk_form == "scalar"
     for constraint, value in zip(
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
         lines.append(
-            f"  {constraint.name}: {'mean' if scalar else constraint.measure} of at most "
+            f"  {constraint.name}: {config.agent.learned_measure(constraint)} of at most "
             f"{constraint.limit:g} per episode, which is {value:.4f} in the critics' units "
             f"(discount {config.agent.cost_discount:g})"
         )
