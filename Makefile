@@ -24,7 +24,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --warnings
-	$(BIN)/python -m pytest -q tests/test_imports_point_left.py tests/test_equations.py
+	$(BIN)/python -m pytest -q tests/test_import_order.py tests/test_equations.py
 	$(BIN)/mkdocs build --strict --quiet
 
 format: setup

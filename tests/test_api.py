@@ -135,7 +135,7 @@ def test_a_saved_agent_comes_back_the_same(pendulum, tmp_path):
 
 def test_an_agent_that_only_predicts_and_evaluates_has_no_replay(pendulum, tmp_path):
     pendulum.save(tmp_path / "agent.zip")
-    again = orac.load(tmp_path / "agent.zip", cost_fn=fast)
+    again = orac.load(tmp_path / "agent.zip", cost_fn=too_fast)
     again.predict(np.zeros(3))
     again.certify(again.evaluate(episodes=2).episodes)
     assert again.runner.state.replay == ()

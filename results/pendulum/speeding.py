@@ -13,7 +13,7 @@ import csv
 from pathlib import Path
 
 import orac
-from orac.config import serialization as config_text
+from orac.config import serialization
 
 SPEED = 6.0
 """Radians a second; swinging up takes more, unless one is careful."""
@@ -87,7 +87,7 @@ def record(path: Path, algo: str, seed: int, agent: orac.Agent, result) -> None:
             writer.writeheader()
         writer.writerow({k: round(v, 3) if k[-1] != "o" else v for k, v in row.items()})
     if seed == 0:
-        (path / f"{algo}.yaml").write_text(config_text.dump(agent.config))
+        (path / f"{algo}.yaml").write_text(serialization.dump(agent.config))
     print(row)
 
 

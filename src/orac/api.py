@@ -196,13 +196,11 @@ class Agent:
 
     def _how_to_continue(self, path: Path) -> str:
         """Return the command that continues the run after an error."""
-        env, steps = self.config.env, Checkpoints(path / "checkpoints").steps()
+        steps = Checkpoints(path / "checkpoints").steps()
         saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
-        if not is_env_id(env.id):
+        if not is_env_id(self.config.env.id):
             return f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
-        options = f" --env-id {env.id}" if ":" in env.id else ""
-        options += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
-        return f"{saved} Continue with: orac resume {path}{options}"
+        return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
 
     def predict(
         self,
@@ -474,6 +472,16 @@ def make_runner(
     shared = not (isinstance(env, str) or callable(env))
     evaluation_env = host if shared else make_host(env, 1, **options)
     return HostRunner(host, evaluation_env, config)
+
+
+def run_arguments(path: Path, config: Config) -> str:
+    """Return the arguments with which a command reopens this run.
+
+    A run directory never causes a user's module to be imported, so it is named again.
+    """
+    env = config.env
+    module = f" --env-id {env.id}" if ":" in env.id else ""
+    return f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
 
 
 def name_of_env(env: Any) -> str:

@@ -26,6 +26,7 @@ from helpers.agent_examples import (
 )
 from orac.core import agent as agent_core
 from orac.core import critics, networks, normalization, optimizers
+from orac.core.risk_forms import make_learner
 from orac.core.risk_forms.implicit import level_quantiles
 
 KEY = jax.random.key(3)
@@ -318,7 +319,7 @@ def test_the_temperature_rises_while_entropy_is_below_its_target():
     # The default target is minus the number of actions, -2.
 
     def moved(entropy, **changes):
-        changed = learner._replace(config=replace(config.agent, **changes))
+        changed = make_learner(learner.problem, replace(config.agent, **changes))
         log_prob = jnp.full(BATCH, -entropy)
         after = agent_core.update_temperature(agent, log_prob, changed)
         return float(after.params - agent.log_temperature.params)

@@ -468,7 +468,9 @@ def test_a_parameter_that_is_no_number_is_refused_with_what_arrived():
     "bad", [[0.5, float("nan")], [0.5, -0.1], [float("inf"), 1.0], [0.0, 0.0], []]
 )
 def test_widths_that_are_no_weights_are_refused(bad):
-    with pytest.raises(ValueError, match="widths must be finite, at least 0 and have a"):
+    with pytest.raises(
+        ValueError, match="widths must be finite, at least 0 and have a"
+    ):
         risk.level_weights(risk.cvar(0.5), jnp.array(bad, jnp.float32))
 
 

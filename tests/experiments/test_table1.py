@@ -94,7 +94,7 @@ def test_table_1_shows_our_numbers_and_the_papers(maze):
     orac = next(line for line in text.splitlines() if "ORAC" in line and "0.15" in line)
     assert "100%" in orac and "230,000" in orac and "3 (paper 10)" in orac
     assert "Ours: 100,000 steps, 1 environment, 1 gradient step per step, an" in text
-    assert "Not the preset's" not in text and "can have converged" not in text
+    assert "Changed from the preset" not in text and "can have converged" not in text
     assert "Partial" not in text
 
 
@@ -135,8 +135,11 @@ def test_table_names_every_setting_that_differs_from_the_preset(tmp_path):
     study = with_settings(STUDIES["table1"], 12_000, settings)
     write_synthetic_runs(study, tmp_path, evaluations=3, episodes=7)
     text = render(study, tmp_path)
-    assert "an evaluation of 7 episodes every 4,000 steps. Not the preset's: " in text
-    assert "Not the preset's: agent.kappa 0.5 (1.0). The paper" in text
+    assert (
+        "an evaluation of 7 episodes every 4,000 steps. Changed from the preset: "
+        in text
+    )
+    assert "Changed from the preset: agent.kappa 0.5 (1.0). The paper" in text
     assert "No run can have converged, which takes 5 evaluations: it has 3." in text
 
 

@@ -107,11 +107,12 @@ def describe(agent: "Agent") -> str:
 
 def finish(agent: "Agent", path: Path) -> int:
     """Print the command to type next, and return the exit code."""
-    total, env = agent.config.training.total_steps, agent.config.env
-    # A run directory never causes a user's module to be imported, so it is named again.
-    arguments = str(path)
-    arguments += f" --env-id {env.id}" if ":" in env.id else ""
-    arguments += f" --cost-fn {env.cost_fn}" if env.cost_fn else ""
+    from orac.api import run_arguments
+
+    total, arguments = (
+        agent.config.training.total_steps,
+        run_arguments(path, agent.config),
+    )
     if agent.num_timesteps < total:
         print(
             f"Stopped at step {agent.num_timesteps:,} of {total:,}; everything is saved."

@@ -1,0 +1,1 @@
+"""The maths of the agents: pure functions without environments, files or clocks."""

@@ -74,9 +74,9 @@ def compare(
     shown = [result for _, result in rows]
     limits = sorted({result.config.constraints[0].limit for result in shown})
     note = (
-        f"Limit {' and '.join(f'{limit:g}' for limit in limits)}. Last evaluation of each "
-        "seed: mean over seeds with its 95 % interval, and the paper's mean ± spread. One "
-        "seed has no interval."
+        f"Limit {' and '.join(f'{limit:g}' for limit in limits)}. Each cell is the mean "
+        "over seeds of their last evaluations with its 95 % interval, followed by the "
+        "paper's mean ± spread. One seed has no interval."
     )
     notes = (budget_note(shown), note, *missing_notes(shown))
     body = tuple(_row(name, result, columns) for name, result in rows)
@@ -111,7 +111,7 @@ def budget_note(results: Sequence[CaseResults]) -> str:
         ).items()
         if name not in BUDGET_FIELDS
     )
-    return f"{note} Not the preset's: {', '.join(changes)}." if changes else note
+    return f"{note} Changed from the preset: {', '.join(changes)}." if changes else note
 
 
 BUDGET_FIELDS = (

@@ -109,13 +109,15 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
         *("stays", "within limit", "seeds"),
     )
     note = (
-        f"Success: {IN_A_ROW} evaluations in a row with at least {LONG_SHARE:.0%} of the "
-        "episodes on the long path. Steps: where the first of them was, with a failed "
-        "seed counted as the whole budget. Stays: of a seed that converged, the share of "
-        "its later evaluations that still have it; the mean over such seeds. Within limit: "
-        "seeds whose last evaluation has a risk of cost within the limit. Brackets: 95 % "
-        "intervals over seeds (Clopper-Pearson; Student's t, widened by skew, cut at the "
-        "budget). Only finished runs count."
+        f"Success means that in {IN_A_ROW} evaluations in a row at least "
+        f"{LONG_SHARE:.0%} of the episodes took the long path. Steps is the step of the "
+        "first of these evaluations; a seed without success counts as the whole budget. "
+        "Stays is the share of a converged seed's later evaluations in which at least "
+        f"{LONG_SHARE:.0%} of the episodes still take the long path, averaged over the "
+        "converged seeds. Within limit is the number of seeds whose last evaluation has a "
+        "risk of cost within the limit. Brackets are 95 % intervals over seeds "
+        "(Clopper-Pearson; Student's t, widened for skew and cut at the budget). Only "
+        "finished runs count."
     )
     notes = [
         f"{paper.budget_note(results)} The paper: 500,000 steps, 10 seeds.",

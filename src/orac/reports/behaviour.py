@@ -8,7 +8,7 @@ Needs matplotlib.
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
 from orac.training import device_loop
-from orac.training.state import evaluation_action, learner_for
+from orac.training.state import compiled_policy, learner_for, without_seed
 
 _EPISODES = 5
 """Episodes of each run in the maze."""
@@ -125,12 +125,14 @@ def make_policy(run: Run, env: Environment) -> Policy | None:
     """Return the policy of a run or rule; None for a run without a checkpoint."""
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
-    template = _state_template(env, replace(run.config, seed=0))
+    config = without_seed(run.config)
+    template = _state_template(env, config)
     loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(template)
     if loaded is None:
         return None
-    agent, key, config = loaded.state.agent, jax.random.key(0), run.config
-    return lambda observations: _mean_action(agent, key, observations, env, config)
+    agent, key = loaded.state.agent, jax.random.key(0)
+    mean_action = compiled_policy(env.spec, config, True)
+    return lambda observations: mean_action(agent, key, observations)
 
 
 def _training_path(run: Run) -> Path:
@@ -144,15 +146,6 @@ def _state_template(env: Environment, config: Config) -> Any:
     learner = learner_for(env.spec, config)
     make = partial(device_loop.init, env=env, learner=learner, config=config)
     return jax.eval_shape(make, jax.random.key(0))._replace(replay=())
-
-
-@partial(jax.jit, static_argnums=(3, 4))
-def _mean_action(
-    agent: Any, key: Any, observations: Any, env: Environment, config: Any
-) -> Any:
-    return evaluation_action(
-        agent, key, observations, spec=env.spec, config=config, deterministic=True
-    )
 
 
 def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:

@@ -1,1 +1,1 @@
-"""The loops: one compiled scan for JAX environments, a host loop for all others."""
+"""Training: the compiled loop for JAX environments, the host loop for all others."""

@@ -24,10 +24,11 @@ from orac.training.state import (
     EVALUATE,
     RUN,
     empty_replay,
-    evaluation_action,
     evaluation_key,
+    evaluation_policy,
     init_train_state,
     learner_for,
+    without_seed,
 )
 from orac.training.train_step import (
     StepBatch,
@@ -48,12 +49,6 @@ class DeviceRunner:
         self.key = jax.random.fold_in(key, RUN)
         self.evaluation_key = jax.random.fold_in(key, EVALUATE)
         self.state = init(key, env, self.learner, config)
-        self._policies = {
-            flag: partial(
-                evaluation_action, spec=env.spec, config=config, deterministic=flag
-            )
-            for flag in (True, False)
-        }
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
         """Run this many rounds; the report's arrays are NumPy with that leading axis."""
@@ -61,7 +56,7 @@ class DeviceRunner:
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
         self.state, report = compiled_run()(
-            self.key, self.state, rounds, self.env, self.config, capacity
+            self.key, self.state, rounds, self.env, without_seed(self.config), capacity
         )
         return jax.tree.map(lambda x: np.asarray(x)[:rounds], report)
 
@@ -70,7 +65,7 @@ class DeviceRunner:
     ) -> Episodes:
         """Play whole episodes of the current policy: the run's own, or those of a seed."""
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
-        policy = self._policies[deterministic]
+        policy = evaluation_policy(self.spec, without_seed(self.config), deterministic)
         return roll_out(key, self.state.agent, self.env, policy, episodes)
 
     def host_state(self) -> dict[str, Any] | None:

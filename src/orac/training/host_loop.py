@@ -4,7 +4,7 @@ Acting and updating are two compiled calls per round. The second one donates the
 state, so the replay is never copied.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 from orac.config.schema import Config
 from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
-from orac.envs.base import to_box
+from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import Episodes, roll_out_host
 from orac.training.device_loop import choose_action
@@ -23,11 +23,12 @@ from orac.training.state import (
     EVALUATE,
     RESTART,
     RUN,
+    compiled_policy,
     empty_replay,
-    evaluation_action,
     evaluation_key,
     init_train_state,
     learner_for,
+    without_seed,
 )
 from orac.training.train_step import (
     StepBatch,
@@ -57,14 +58,6 @@ class HostRunner:
             agent_key, (), observation, env.spec, self.learner, config
         )
         self.configure(config)
-        self._policies = {
-            flag: jax.jit(
-                partial(
-                    evaluation_action, spec=env.spec, config=config, deterministic=flag
-                )
-            )
-            for flag in (True, False)
-        }
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
         """Run this many rounds; the report's arrays are NumPy with that leading axis."""
@@ -86,7 +79,8 @@ class HostRunner:
     ) -> Episodes:
         """Play whole episodes of the current policy: the run's own, or those of a seed."""
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
-        policy, agent = self._policies[deterministic], self.state.agent
+        config, agent = without_seed(self.config), self.state.agent
+        policy = compiled_policy(self.spec, config, deterministic)
         shared = self.evaluation_env is self.env
         env_state = self.env.get_state() if shared else None
         rolled = roll_out_host(
@@ -123,44 +117,41 @@ class HostRunner:
     def configure(self, config: Config) -> None:
         """Continue under another config of the same problem and networks."""
         self.config = config
-        self._act = self._compile_act()
-        self._update = self._compile_update()
-
-    def _compile_act(self) -> Any:
-        learner, config, spec = self.learner, self.config, self.spec
-
-        @partial(jax.jit, compiler_options=compiler_options())
-        def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
-            act_key, _, _ = round_keys(key, state)
-            action, metrics = choose_action(act_key, state, learner, config)
-            return action, to_box(spec, action), metrics
-
-        return act
-
-    def _compile_update(self) -> Any:
-        learner, config = self.learner, self.config
-
-        @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
-        def update(
-            key: Key[Array, ""],
-            state: TrainState,
-            action: Array,
-            steps: Any,
-            act_metrics: Metrics,
-        ) -> tuple[TrainState, StepReport]:
-            _, pivot_key, update_key = round_keys(key, state)
-            keys = (pivot_key, update_key)
-            return store_and_update(
-                keys, state, (), action, steps, act_metrics, learner, config
-            )
-
-        return update
+        self._act, self._update = compiled_steps(self.spec, without_seed(config))
 
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
         if self.evaluation_env is not self.env:
             self.evaluation_env.close()
+
+
+@lru_cache(maxsize=64)
+def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
+    """Return the two compiled calls of a round: `act`, and store and update."""
+    learner = learner_for(spec, config)
+
+    @partial(jax.jit, compiler_options=compiler_options())
+    def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
+        act_key, _, _ = round_keys(key, state)
+        action, metrics = choose_action(act_key, state, learner, config)
+        return action, to_box(spec, action), metrics
+
+    @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
+    def update(
+        key: Key[Array, ""],
+        state: TrainState,
+        action: Array,
+        steps: Any,
+        act_metrics: Metrics,
+    ) -> tuple[TrainState, StepReport]:
+        _, pivot_key, update_key = round_keys(key, state)
+        keys = (pivot_key, update_key)
+        return store_and_update(
+            keys, state, (), action, steps, act_metrics, learner, config
+        )
+
+    return act, update
 
 
 def round_keys(key: Key[Array, ""], state: TrainState) -> Array:

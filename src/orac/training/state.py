@@ -1,5 +1,7 @@
 """How a run starts: its problem, its learner, the first training state and its keys."""
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from orac.core.cost_models import Context, Problem, make_problem, sample_pivot
 from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
+from orac.evaluation.rollout import Policy
 from orac.training.train_step import Totals, TrainState
 
 RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4
@@ -95,22 +98,34 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
     return replay.init(capacity, example)
 
 
-def evaluation_action(
-    agent: AgentState,
-    key: Key[Array, ""],
-    observation: Float[Array, "batch observation"],
-    *,
-    spec: EnvSpec,
-    config: Config,
-    deterministic: bool,
-) -> Float[Array, "batch action"]:
-    """Return the unshifted actor's action, in the environment's box."""
+@lru_cache(maxsize=64)
+def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
+    """Return the unshifted actor as a function of agent, key and observations.
+
+    Actions are in the environment's box. The same arguments give the same function, so
+    that runs which differ only in their seed share their compiled programs.
+    """
     learner = learner_for(spec, config)
-    if deterministic:
-        action = agent_core.mean_action(agent, observation, learner)
-    else:
-        action = agent_core.sampled_action(key, agent, observation, learner)
-    return to_box(spec, action)
+
+    def policy(agent: AgentState, key: Array, observation: Array) -> Array:
+        if deterministic:
+            action = agent_core.mean_action(agent, observation, learner)
+        else:
+            action = agent_core.sampled_action(key, agent, observation, learner)
+        return to_box(spec, action)
+
+    return policy
+
+
+@lru_cache(maxsize=64)
+def compiled_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
+    """Return the evaluation policy, compiled for calls from the host."""
+    return jax.jit(evaluation_policy(spec, config, deterministic))
+
+
+def without_seed(config: Config) -> Config:
+    """Return the config that programs are compiled for: the same for every seed."""
+    return replace(config, seed=0)
 
 
 def evaluation_key(

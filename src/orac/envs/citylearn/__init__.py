@@ -1,0 +1,1 @@
+"""CityLearn's 2023 buildings as a pure JAX environment."""
