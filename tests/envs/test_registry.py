@@ -10,8 +10,8 @@ import pytest
 from helpers.toy_envs import Counter
 from orac import envs
 from orac.envs import registry
+from orac.envs.base import MetricSpec
 from orac.envs.gym_adapter.make import make_host
-from orac.envs.metrics import MetricSpec
 from orac.envs.registry import metrics_of
 
 MAZE = "orac/GuardedMaze-v0"

@@ -9,8 +9,7 @@ import pytest
 
 from orac.config.schema import Constraint
 from orac.core import risk
-from orac.envs.base import EnvSpec
-from orac.envs.metrics import MetricLabel, MetricSpec
+from orac.envs.base import EnvSpec, MetricLabel, MetricSpec
 from orac.evaluation.result import (
     Episodes,
     Evaluation,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from orac.envs.base import EnvSpec, Step
-from orac.envs.metrics import MetricSpec
+from orac.envs.base import EnvSpec, MetricSpec, Step
 
 
 @dataclass(frozen=True)

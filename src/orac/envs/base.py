@@ -5,20 +5,58 @@ functions, `reset` and `step`, written for a single environment. `reset_batch` a
 `step_batch` turn them into batches. The cost has one entry per constraint, `terminated`
 and `truncated` are separate, and `Step.observation` is always the true next observation:
 `step_batch` returns the first observation of a new episode separately.
+
+An environment declares each of its metrics once, as a `MetricSpec`. Evaluation, reports
+and experiments read `EnvSpec.metrics` or, without making the environment,
+`registry.metrics_of`.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from orac.envs.metrics import MetricSpec
-
 EnvState = Any
 """A pytree of arrays that only its own environment reads."""
+Better = Literal["higher", "lower", ""]
+"""Which direction of a metric is better; empty where neither is."""
+
+
+class MetricLabel(NamedTuple):
+    """One kind of episode that a metric can name, such as one of the maze's paths."""
+
+    code: int
+    """Value of the metric at the end of such an episode."""
+    name: str
+    """Suffix in the summary: the share of these episodes is called `<metric>_<name>`."""
+    title: str
+    """Title of that share in reports."""
+    better: Better = ""
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """Declaration of one metric; an episode's value is the one at its last step."""
+
+    name: str
+    title: str = ""
+    """Title in reports; the name when left empty."""
+    better: Better = ""
+    low: float | None = None
+    """Smallest possible value; None when unknown."""
+    high: float | None = None
+    """Largest possible value; None when unknown."""
+    labels: tuple[MetricLabel, ...] = ()
+    """Kinds of episodes, for a metric whose values are codes instead of quantities."""
+    hidden: bool = False
+    """Whether agents must not see the metric before the episode has ended."""
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            object.__setattr__(self, "title", self.name)
 
 
 @dataclass(frozen=True)

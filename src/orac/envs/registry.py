@@ -14,8 +14,7 @@ from orac.config.validation import check_choice, frozen_value
 from orac.envs import safety
 
 if TYPE_CHECKING:
-    from orac.envs.base import Environment
-    from orac.envs.metrics import MetricSpec
+    from orac.envs.base import Environment, MetricSpec
 else:
     Environment = MetricSpec = Any
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from orac.config.schema import Constraint
 from orac.core import risk
-from orac.envs.base import EnvSpec
-from orac.envs.metrics import MetricSpec
+from orac.envs.base import EnvSpec, MetricSpec
 from orac.evaluation.certificates import Certificate, certify_cvar
 
 

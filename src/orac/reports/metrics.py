@@ -1,7 +1,7 @@
 """Metrics of a report: title, better direction and valid range.
 
 Keys are those of `evaluation.result.summarise`. Environments declare their own metrics (see
-`envs.metrics`); `seed_statistics` computes the values.
+`envs.base`); `seed_statistics` computes the values.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 
 from orac import envs
 from orac.config.schema import EnvConfig
-from orac.envs.metrics import Better
+from orac.envs.base import Better
 from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column
 from orac.reports.run_reader import Group, cost_names

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac.config.validation import check_choice, check_range
-from orac.envs.base import EnvSpec, Step
+from orac.envs.base import EnvSpec, MetricSpec, Step
 from orac.envs.citylearn.building import (
     Action,
     Flows,
@@ -50,7 +50,6 @@ from orac.envs.citylearn.temperature import (
     next_temperature,
     temperature_range,
 )
-from orac.envs.metrics import MetricSpec
 
 HOURS_PER_DAY = 24
 MINUTES_PER_YEAR = 60 * HOURS_PER_DAY * 365

@@ -23,7 +23,7 @@ from gymnasium.vector import (
 from gymnasium.vector.utils import iterate
 from jaxtyping import Bool, Float, Float32
 
-from orac.envs.base import EnvSpec
+from orac.envs.base import EnvSpec, MetricSpec
 from orac.envs.gym_adapter.costs import (
     CostFn,
     CostKeys,
@@ -42,7 +42,6 @@ from orac.envs.gym_adapter.metadata import (
     checked_action_space,
     make_flatten,
 )
-from orac.envs.metrics import MetricSpec
 from orac.envs.registry import metrics_of
 
 AnyVector = VectorEnv[Any, Any, Any]

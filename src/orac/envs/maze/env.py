@@ -23,7 +23,7 @@ from orac.config.validation import (
     freeze,
     is_number,
 )
-from orac.envs.base import EnvSpec, Step
+from orac.envs.base import EnvSpec, MetricLabel, MetricSpec, Step
 from orac.envs.maze.drawing import draw_state
 from orac.envs.maze.maps import (
     BONUS,
@@ -37,7 +37,6 @@ from orac.envs.maze.maps import (
     cell_of,
     load_map,
 )
-from orac.envs.metrics import MetricLabel, MetricSpec
 
 COST_MODES = ("episode", "entry")
 RESET_OPTIONS = ("xy", "guard")

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from jaxtyping import UInt8
 
 from orac.config.validation import check_count, check_range, frozen_value
-from orac.envs.metrics import MetricSpec
+from orac.envs.base import MetricSpec
 from orac.envs.safety import import_compat
 from orac.envs.safety.tasks import Task, parse_id
 
