@@ -66,6 +66,12 @@ def test_metrics_are_known_without_making_the_environment():
     assert metrics_of("no such id") == ()
 
 
+def test_metrics_are_known_by_the_class_name_of_an_environment_object():
+    for env_id in registry.JAX_ENVS:
+        assert metrics_of(type(envs.make(env_id)).__name__) == metrics_of(env_id)
+    assert [metric.name for metric in metrics_of("SafetyEnv")] == ["goals"]
+
+
 def test_metrics_of_the_maze_declare_labels_and_hide_the_guard():
     path, moved, guard = metrics_of(MAZE)
     assert {label.code: label.name for label in path.labels} == {

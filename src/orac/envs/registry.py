@@ -49,9 +49,13 @@ def make(env_id: str, **parameters: Any) -> Environment:
 def metrics_of(env_id: str) -> tuple[MetricSpec, ...]:
     """Return the metrics that an environment declares, without making it.
 
-    The result is empty for environments that this package does not provide.
+    `env_id` may also be a class name, because that is the id of a run that was trained on
+    an environment object. The result is empty for environments that this package does not
+    provide.
     """
-    entry_point = JAX_ENVS.get(env_id)
+    classes = [*JAX_ENVS.values(), safety.ENTRY_POINT]
+    by_name = {entry_point.partition(":")[2]: entry_point for entry_point in classes}
+    entry_point = (JAX_ENVS | by_name).get(env_id)
     registered = gymnasium.registry.get(env_id)
     if registered is not None and registered.entry_point == safety.ENTRY_POINT:
         entry_point = safety.ENTRY_POINT
