@@ -117,7 +117,7 @@ def test_a_tracker_that_is_not_installed_leaves_no_run_directory(
     monkeypatch.setitem(sys.modules, "wandb", None)
     arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
     assert main([*arguments, "--track=wandb"]) == 1
-    assert "pip install 'orac-rl[wandb]'" in capsys.readouterr().err
+    assert 'pip install "orac-rl[wandb]"' in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 

@@ -195,7 +195,7 @@ def test_a_missing_tracker_raises_an_error_that_names_its_extra(
     tmp_path, monkeypatch, name
 ):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=rf"pip install 'orac-rl\[{name}\]'"):
+    with pytest.raises(ImportError, match=rf'pip install "orac-rl\[{name}\]"'):
         open_trackers([name], tmp_path, {})
 
 

@@ -5,6 +5,7 @@ An unknown name gets the nearest known one.
 """
 
 import difflib
+import importlib
 import math
 import types
 import typing
@@ -35,6 +36,22 @@ def check_choice(what: str, value: str, known: Iterable[str]) -> None:
     """Raise an error unless the value is one of those known."""
     if value not in known:
         raise unknown_name(what, value, known)
+
+
+def import_extra(what: str, extra: str, *modules: str, advice: str = "") -> Any:
+    """Import modules of an optional dependency and return the first.
+
+    If it is not installed, the error says which of our extras `what` needs.
+    """
+    try:
+        imported = [importlib.import_module(module) for module in modules]
+    except ImportError as error:
+        package = modules[0].partition(".")[0]
+        raise ImportError(
+            f'{what} needs {package}: pip install "orac-rl[{extra}]".'
+            f"{advice and ' ' + advice}"
+        ) from error
+    return imported[0]
 
 
 def is_number(value: Any) -> bool:

@@ -22,7 +22,12 @@ from jaxtyping import Array, Key
 
 from orac.config import presets, serialization
 from orac.config.schema import Config, EnvConfig
-from orac.config.validation import check_count, check_range, frozen_value
+from orac.config.validation import (
+    check_count,
+    check_range,
+    frozen_value,
+    import_extra,
+)
 from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
@@ -348,11 +353,7 @@ def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
 
 
 def _import_imageio() -> Any:
-    try:
-        import imageio.v3 as imageio
-    except ImportError as error:
-        raise ImportError('films need imageio: pip install "orac-rl[video]"') from error
-    return imageio
+    return import_extra("Filming", "video", "imageio.v3")
 
 
 def _write_video(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from orac.config.validation import import_extra
 from orac.evaluation.result import cost_column
 from orac.reports import charts
 from orac.reports.charts import COLOURS, INK, CostHistogram, Line, LineChart
@@ -45,17 +46,10 @@ _COLUMNS = 3
 
 
 def import_matplotlib() -> Any:
-    """Import matplotlib with the parts used here, or explain how to install it."""
-    try:
-        import matplotlib
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure
-        import matplotlib.ticker
-    except ImportError as error:
-        raise ImportError(
-            'Figures need matplotlib: pip install "orac-rl[plots]"'
-        ) from error
-    return matplotlib
+    """Return matplotlib with the submodules that figures need."""
+    parts = ("backends.backend_agg", "figure", "ticker")
+    names = ("matplotlib", *(f"matplotlib.{part}" for part in parts))
+    return import_extra("Drawing a figure", "plots", *names)
 
 
 def make_figure(

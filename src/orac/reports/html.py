@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from orac.config import serialization
+from orac.config.validation import import_extra
 from orac.reports import behaviour, charts
 from orac.reports.charts import COLOURS, INK, Chart, CostHistogram, Line, LineChart
 from orac.reports.run_reader import Group, Results, count, full_label
@@ -94,14 +95,9 @@ def make_page(results: Results, tables: PageTables, roots: Sequence[Path]) -> st
 
 def plotly_source() -> str:
     """Return the source of plotly.js."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            'The charts of the HTML report need plotly: pip install "orac-rl[report]". '
-            "Tables do not: use --format markdown, latex or csv."
-        ) from error
-    return get_plotlyjs()
+    advice = "Tables do not need it: use --format markdown, latex or csv."
+    plotly = import_extra("The HTML report", "report", "plotly.offline", advice=advice)
+    return plotly.get_plotlyjs()
 
 
 def _lead(results: Results) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from orac.config.validation import check_choice
+from orac.config.validation import check_choice, import_extra
 from orac.runs.atomic_io import disk_errors, write_all, write_text
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
@@ -144,7 +144,7 @@ def check_trackers(names: Iterable[str]) -> None:
     for name in names:
         check_choice("a tracker", name, TRACKERS)
         if name != "tensorboard":
-            _require(name, name)
+            import_extra(f"Logging to {name}", name, name)
 
 
 def open_trackers(
@@ -176,21 +176,13 @@ def open_trackers(
     return trackers
 
 
-def _require(module: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"Logging to {extra} needs the package {module}: "
-            f"pip install 'orac-rl[{extra}]'"
-        ) from error
-
-
 class TensorBoard:
     """TensorBoard event files. Entries after `start_step` of an earlier attempt are purged."""
 
     def __init__(self, directory: Path, start_step: int = 0) -> None:
-        tensorboard = _require("tensorboardX", "tensorboard")
+        tensorboard = import_extra(
+            "Logging to tensorboard", "tensorboard", "tensorboardX"
+        )
         # The writer names files by the second; a quick resume would overwrite one.
         self._writer = tensorboard.SummaryWriter(
             str(directory),

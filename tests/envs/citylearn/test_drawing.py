@@ -1,6 +1,5 @@
 """Tests of the figure of an episode: its contents, and invalid arguments."""
 
-import builtins
 import subprocess
 import sys
 
@@ -86,14 +85,7 @@ def test_unknown_building_raises_an_error(observations):
 
 
 def test_missing_matplotlib_is_named_with_its_extra(observations, monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *rest):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "orac-rl\[plots\]"'):
         plot_episode(ENV, observations)
 

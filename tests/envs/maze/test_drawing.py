@@ -1,6 +1,5 @@
 """Tests of the drawings of GuardedMaze: their contents, and a missing matplotlib."""
 
-import builtins
 import subprocess
 import sys
 
@@ -128,14 +127,7 @@ def test_recorded_episodes_become_trajectories(normalize_obs):
 
 
 def test_missing_matplotlib_is_named_with_its_extra(monkeypatch):
-    real_import = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "orac-rl\[plots\]"'):
         plot_trajectories(GuardedMaze())
 

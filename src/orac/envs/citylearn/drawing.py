@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from orac.config.validation import import_extra
 from orac.envs.citylearn.env import CityLearn
 
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -29,12 +30,7 @@ def plot_episode(
     `building` is the number of the building and defaults to the environment's first. `hours`
     (first, last) selects a part of the month.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'Drawing an episode needs matplotlib: pip install "orac-rl[plots]"'
-        ) from error
+    figures = import_extra("Drawing an episode", "plots", "matplotlib.figure")
     number = env.buildings[0] if building is None else building
     if number not in env.buildings:
         raise ValueError(
@@ -53,7 +49,7 @@ def plot_episode(
     def series(name: str) -> np.ndarray:
         return np.asarray(env.read(selected, name))[:, place]
 
-    figure = Figure(figsize=(11.0, 7.5), layout="constrained")
+    figure = figures.Figure(figsize=(11.0, 7.5), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
     temperature, energy, storage = panels
 

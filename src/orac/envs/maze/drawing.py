@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orac.config.validation import import_extra
 from orac.envs.maze.maps import MazeMap
 
 CELL_PIXELS = 40
@@ -252,13 +253,6 @@ def _draw_legend(figure: Any, matplotlib: Any, maze: Maze) -> None:
 
 def import_matplotlib() -> Any:
     """Return matplotlib with the submodules that drawing needs."""
-    try:
-        import matplotlib
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure
-        import matplotlib.patches
-    except ImportError as error:
-        raise ImportError(
-            'Drawing the maze needs matplotlib: pip install "orac-rl[plots]"'
-        ) from error
-    return matplotlib
+    parts = ("backends.backend_agg", "figure", "patches")
+    names = ("matplotlib", *(f"matplotlib.{part}" for part in parts))
+    return import_extra("Drawing the maze", "plots", *names)

@@ -7,13 +7,13 @@ again elsewhere, and the run continues from its last checkpoint. Ray is an optio
 dependency (extra `ray`); it is imported only when this backend is used.
 """
 
-import importlib
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orac.config.validation import import_extra
 from orac.experiments.launcher.processes import WORKER, WorkerProcess
 from orac.experiments.launcher.schedule import POLL_SECONDS, Outcome, PlannedRun
 
@@ -43,12 +43,7 @@ class RayTasks:
         trackers: Sequence[str] = (),
     ) -> None:
         """Connect to the cluster at `address`; None starts a cluster on this machine."""
-        try:
-            self._ray: Any = importlib.import_module("ray")
-        except ImportError as error:
-            raise ImportError(
-                'The backend ray needs Ray: pip install "orac-rl[ray]"'
-            ) from error
+        self._ray = import_extra("The backend ray", "ray", "ray")
         self._started_ray = not self._ray.is_initialized()
         if self._started_ray:
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
