@@ -267,7 +267,7 @@ TABLE = [
     Bad(
         "dict observation of another size",
         observing({"a": np.zeros(3)}, spaces.Dict(a=Box(0, 1, (2,)))),
-        "with 3 numbers, but its observation_space has 2",
+        "of shape (3,), but its observation_space has the shape (2,)",
     ),
     Bad(
         "observation of strings",

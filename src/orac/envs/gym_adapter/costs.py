@@ -20,6 +20,9 @@ from orac.config.validation import did_you_mean
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
 
+NOT_REPORTED = object()
+"""Stands for the cost of a step of five values; None is a cost that is reported wrongly."""
+
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SAFE_SQUARE = 1e76
 """If a sum of squares is below this, no number exceeds float32's 3.4e38."""
@@ -30,11 +33,6 @@ REPORT_IT = (
 )
 NUMBERS = "Report a float, or a flat array with one number per constraint."
 FINITE = "Guard its formula against division by zero and overflow."
-FROM_ZERO = "A cost is at least 0: report max(cost, 0), and add gains to the reward."
-EACH = (
-    "Report one number under each of those keys, a flat array as info['cost'] in the order "
-    "of the constraints, or compute them with cost_fn=."
-)
 
 
 class InvalidCost(NamedTuple):
@@ -67,14 +65,15 @@ def read_value(value: Any) -> Reading:
     """Return the costs in a number or in a flat array of numbers."""
     if type(value) is float:
         return (value,)
-    if isinstance(value, InvalidCost):
+    is_reading = type(value) is tuple and all(type(number) is float for number in value)
+    if is_reading or isinstance(value, InvalidCost):
         return value
     if value is None:
         return InvalidCost("no cost (it is None)", REPORT_IT)
     try:
         array = np.asarray(value)
     except ValueError:
-        return InvalidCost(f"the cost {value!r}, which is not a number")
+        array = np.empty(0, object)  # A list of lists of different lengths.
     # The kind is checked, because NumPy would turn the string "3" into a number.
     if array.dtype.kind not in "buif":
         return InvalidCost(f"the cost {value!r}, which is not a number")
@@ -91,8 +90,12 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
     for key in keys:
         if key not in info:
             have = ", ".join(repr(known) for known in info) or "none"
+            each = (
+                "Report one number under each of those keys, a flat array as info['cost'] "
+                "in the order of the constraints, or compute them with cost_fn=."
+            )
+            fix = each if cost_keys.array_key else REPORT_IT
             missing = f"no cost: info has no key {key!r} (its keys: {have})"
-            fix = REPORT_IT if cost_keys.array_key is None else EACH
             return InvalidCost(missing, fix)
     if len(keys) == 1:
         return read_value(info[keys[0]])
@@ -127,18 +130,18 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
         if abs(number) > FLOAT32_MAX:
             return InvalidCost(f"a cost of {number}, which is beyond float32", FINITE)
         if number < 0:
-            return InvalidCost(f"a cost of {number}", FROM_ZERO)
+            fix = "A cost is at least 0: report max(cost, 0), and add gains to the reward."
+            return InvalidCost(f"a cost of {number}", fix)
     return None
 
 
 class CostReader:
-    """Reads the costs that a vector environment reports in its steps.
-
-    `may_round` is true where Gymnasium batches the infos of several environments.
-    """
+    """Reads the costs that a vector environment reports in its steps."""
 
     def __init__(self, keys: CostKeys, may_round: bool) -> None:
-        self._keys, self._may_round = keys, may_round
+        self._keys = keys
+        self._may_round = may_round
+        """Whether Gymnasium batches the infos of several environments."""
         self._kind: str | None = None
 
     def read(
@@ -172,13 +175,12 @@ class CostReader:
                 return column
             return [read_value(value) for value in column]
         if not np.count_nonzero(restarted):
-            keys = self._keys.found_in(infos)
-            columns = [_full_column(infos, key) for key in keys]
-            if len(columns) == 1 and columns[0] is not None:
-                column = columns[0]
+            columns = [_full_column(infos, key) for key in self._keys.found_in(infos)]
+            column = columns[0]
+            if len(columns) == 1 and column is not None:
                 if _is_numeric(column):
                     return column
-                return [_read_object(value) for value in column.tolist()]
+                return [read_value(value) for value in column.tolist()]
             if all(column is not None and _is_numeric(column, 1) for column in columns):
                 return np.stack([c for c in columns if c is not None], axis=1)
         return [read_info(info, self._keys) for info in info_rows(infos, restarted)]
@@ -198,9 +200,16 @@ def checked_costs(
             f"{step:,}. Report one per environment."
         )
     if np.count_nonzero(valid) == len(valid):
-        cost = _as_array(readings, num_costs)
-        if cost is not None:
-            return cost
+        # Convert all costs at once; only if one is invalid are they read one by one.
+        try:
+            cost = np.array(readings, np.float64)
+        except (TypeError, ValueError):
+            cost = np.empty(0)
+        if cost.ndim == 1 and num_costs == 1:
+            cost = cost[:, None]
+        is_complete = cost.shape == (len(readings), num_costs)
+        if is_complete and is_storable(cost) and cost.min() >= 0:
+            return cost.astype(np.float32)
     zero: Reading = (0.0,) * num_costs
     rows = [
         read_value(reading) if is_step else zero
@@ -214,18 +223,6 @@ def checked_costs(
                 f"{wrong.fix}"
             )
     return np.array(rows, np.float32)
-
-
-def _as_array(readings: Readings, num_costs: int) -> np.ndarray | None:
-    """Convert all costs at once; return None when one of them is invalid."""
-    try:
-        cost = np.array(readings, np.float64)
-    except (TypeError, ValueError):
-        return None
-    if cost.ndim == 1 and num_costs == 1:
-        cost = cost[:, None]
-    good = cost.shape == (len(readings), num_costs) and is_storable(cost)
-    return cost.astype(np.float32) if good and cost.min() >= 0 else None
 
 
 def is_storable(array: np.ndarray) -> bool:
@@ -259,6 +256,19 @@ def read_metric(
             f"info[{key!r}] is not a number in every environment ({values}). Leave "
             f"{key!r} out of metric_names."
         ) from None
+
+
+def unpack_step(result: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """Return six step values: the cost is the third, NOT_REPORTED if there are five."""
+    if len(result) == 6:
+        return result
+    if len(result) == 5:
+        return (*result[:2], NOT_REPORTED, *result[2:])
+    raise ValueError(
+        f"{name}.step returned {len(result)} values, but 5 (observation, reward, "
+        "terminated, truncated, info) or 6 (with cost after reward) were expected. "
+        "Environments of the old gym package need a wrapper that splits done in two."
+    )
 
 
 def info_rows(
@@ -301,13 +311,6 @@ def _full_column(infos: dict[str, Any], key: str) -> np.ndarray | None:
 
 def _is_numeric(column: np.ndarray, max_axes: int = 2) -> bool:
     return column.dtype.kind in "buif" and 1 <= column.ndim <= max_axes
-
-
-def _read_object(value: Any) -> Reading:
-    """Return a reading from `CostWrapper` as it is; parse any other object."""
-    if type(value) is tuple and all(type(number) is float for number in value):
-        return value
-    return read_value(value)
 
 
 def import_cost_fn(name: str) -> CostFn:

@@ -17,12 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from orac.config.validation import (
-    check_choice,
-    check_count,
-    did_you_mean,
-    frozen_value,
-)
+from orac.config.validation import check_choice, check_count, did_you_mean, frozen_value
 from orac.envs.gym_adapter.costs import (
     CostFn,
     CostKeys,
@@ -89,13 +84,17 @@ def make_host(
             `if __name__ == "__main__":`) or `"vector"`.
     """
     check_choice("vectorization", vectorization, VECTORIZATIONS)
-    num_envs, episode_length = frozen_value(num_envs), frozen_value(episode_length)
+    num_envs, episode_length = frozen_value((num_envs, episode_length))
     check_count("num_envs", num_envs)
     if episode_length is not None:
         check_count("episode_length", episode_length)
+    names = None if cost_names is None else _checked_names(cost_names, "cost_names")
+    keys = CostKeys(names, "cost") if names and len(names) > 1 else CostKeys()
+    if cost_keys is not None:
+        keys = CostKeys(_checked_names(cost_keys, "cost_keys"))
     options = AdapterOptions(
         num_envs=num_envs,
-        cost_keys=_cost_keys(cost_keys, cost_names),
+        cost_keys=keys,
         cost_fn=None if cost_fn is None else checked_cost_fn(cost_fn),
         metric_names=_checked_names(metric_names, "metric_names"),
         episode_length=episode_length,
@@ -105,7 +104,7 @@ def make_host(
     source = _open(env, options)
     try:
         host = HostEnv(source)
-        names = _constraint_names(host, source.metadata, options, cost_names)
+        names = _constraint_names(host, source.metadata, options, names)
         bounds = _cost_bounds(cost_bound, source.metadata, names)
     except BaseException:
         if not isinstance(env, gymnasium.Env | VectorEnv):
@@ -154,16 +153,14 @@ def _constraint_names(
     host: HostEnv,
     metadata: EnvMetadata,
     options: AdapterOptions,
-    given: Sequence[str] | None,
+    names: tuple[str, ...] | None,
 ) -> tuple[str, ...]:
     """Name the constraints: as given, else as declared, else by key, else by number."""
     keys, array_key = options.cost_keys
     reads_info = options.cost_fn is None
-    declared = None
-    if reads_info and (len(keys) == 1 or array_key):
-        declared = metadata.cost_names
-    if given is not None:
-        names = _checked_names(given, "cost_names")
+    uses_declared = reads_info and (len(keys) == 1 or array_key)
+    declared = metadata.cost_names if uses_declared else None
+    if names is not None:
         if array_key and declared and declared != names and {*declared} == {*names}:
             raise ValueError(
                 f"cost_names are {', '.join(names)}, but {metadata.name} reports its costs "
@@ -180,13 +177,7 @@ def _constraint_names(
         return declared
     if reads_info and len(keys) > 1:
         return keys
-    count = _count_costs(host)
-    stem = next(iter(keys)) if reads_info else "cost"
-    return (stem,) if count == 1 else tuple(f"{stem}_{i}" for i in range(count))
-
-
-def _count_costs(host: HostEnv) -> int:
-    """Count the costs of a step by taking one; a run resets before its first step."""
+    # Count the costs of a step by taking one; a run resets before its first step.
     host.reset(seed=0)
     middle = (np.array(host.spec.action_low) + np.array(host.spec.action_high)) / 2
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
@@ -197,7 +188,9 @@ def _count_costs(host: HostEnv) -> int:
         raise ValueError(
             f"{host.spec.name}: at its first step it reported {wrong.reason}. {wrong.fix}"
         )
-    return len(first)
+    stem = keys[0] if reads_info else "cost"
+    count = len(first)
+    return (stem,) if count == 1 else tuple(f"{stem}_{i}" for i in range(count))
 
 
 def _cost_bounds(
@@ -215,14 +208,6 @@ def _cost_bounds(
             f"{', '.join(names)}), got {given}. It is the maximum cost of one episode."
         )
     return tuple(float(bound) for bound in bounds)
-
-
-def _cost_keys(keys: Any, names: Any) -> CostKeys:
-    """Use the given keys, else several names with the array under "cost", else "cost"."""
-    if keys is not None:
-        return CostKeys(_checked_names(keys, "cost_keys"))
-    several = () if names is None else _checked_names(names, "cost_names")
-    return CostKeys(several, "cost") if len(several) > 1 else CostKeys()
 
 
 def _checked_names(names: Any, option: str) -> tuple[str, ...]:
@@ -243,14 +228,29 @@ def _open(env: Any, options: AdapterOptions) -> VectorSource:
         return _from_id(env, options)
     if isinstance(env, VectorEnv):
         return _from_vector(env, options)
-    if isinstance(env, gymnasium.Env):
-        return _from_object(env, options)
-    if callable(env):
-        return _from_factory(partial(env, **options.env_kwargs), options)
-    raise ValueError(
-        f"env must be a Gymnasium id, environment, factory or vector environment, got a "
-        f"{type(env).__name__}. Environments must subclass gymnasium.Env."
-    )
+    if not isinstance(env, gymnasium.Env):
+        if callable(env):
+            return _from_factory(partial(env, **options.env_kwargs), options)
+        raise ValueError(
+            "env must be a Gymnasium id, environment, factory or vector environment, got a "
+            f"{type(env).__name__}. Environments must subclass gymnasium.Env."
+        )
+    if options.num_envs != 1:
+        raise ValueError(
+            f"num_envs is {options.num_envs}, but an environment object is only one "
+            "environment. Pass its id or a factory instead."
+        )
+    if options.vectorization == "async":
+        raise ValueError(
+            "An environment object cannot be moved to another process. Pass its id or a "
+            "factory, or use vectorization='sync'."
+        )
+    if options.env_kwargs:
+        raise ValueError(
+            f"env_kwargs {sorted(options.env_kwargs)} were given with an environment that "
+            "is already made. Pass its id or a factory instead."
+        )
+    return _from_factory(lambda: env, options)
 
 
 def _from_id(name: str, options: AdapterOptions) -> VectorSource:
@@ -279,25 +279,6 @@ def _from_id(name: str, options: AdapterOptions) -> VectorSource:
     kwargs |= {"max_episode_steps": -1, "disable_env_checker": True}
     make = partial(make_registered, spec.id, partial(gymnasium.make, spec, **kwargs))
     return _from_factory(make, options, spec.max_episode_steps)
-
-
-def _from_object(env: gymnasium.Env[Any, Any], options: AdapterOptions) -> VectorSource:
-    if options.num_envs != 1:
-        raise ValueError(
-            f"num_envs is {options.num_envs}, but an environment object is only one "
-            "environment. Pass its id or a factory instead."
-        )
-    if options.vectorization == "async":
-        raise ValueError(
-            "An environment object cannot be moved to another process. Pass its id or a "
-            "factory, or use vectorization='sync'."
-        )
-    if options.env_kwargs:
-        raise ValueError(
-            f"env_kwargs {sorted(options.env_kwargs)} were given with an environment that "
-            "is already made. Pass its id or a factory instead."
-        )
-    return _from_factory(lambda: env, options)
 
 
 def _from_factory(
@@ -331,8 +312,7 @@ def _from_factory(
         metadata = vector.envs[0].env_metadata  # pyright: ignore[reportAttributeAccessIssue]
         if len({id(one.unwrapped) for one in vector.envs}) < options.num_envs:
             raise ValueError(
-                "The factory returned the same environment twice. Make a new one in each "
-                "call."
+                "The factory returned one environment twice. Make a new one in each call."
             )
     return VectorSource(vector, metadata, CostKeys((COST_KEY,)), None, is_wrapped=True)
 
@@ -351,9 +331,8 @@ def _from_vector(vector: AnyVector, options: AdapterOptions) -> VectorSource:
         episode_length=declared or given,
         metric_names=options.metric_names or metadata.metric_names,
     )
-    return VectorSource(
-        vector, metadata, options.cost_keys, options.cost_fn, is_wrapped=False
-    )
+    keys, cost_fn = options.cost_keys, options.cost_fn
+    return VectorSource(vector, metadata, keys, cost_fn, is_wrapped=False)
 
 
 def _registered(name: str) -> Any:

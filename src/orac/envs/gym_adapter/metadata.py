@@ -46,17 +46,27 @@ class EnvMetadata(NamedTuple):
 
 def read_metadata(env: Any) -> EnvMetadata:
     """Read the metadata of an environment or vector environment, outermost layer first."""
-    layers = [*_layers(env), *_first_sub_environment(env)]
+    bare = getattr(env, "unwrapped", env)
+    layers = [*_layers(env)]
+    if isinstance(bare, SyncVectorEnv):
+        layers += _layers(bare.envs[0])
+    elif isinstance(bare, AsyncVectorEnv):
+        # Every environment has a spec; a worker asked for a missing attribute would end.
+        layers.append(SimpleNamespace(spec=bare.get_attr("spec")[0]))
 
     def first(attribute: str, convert: Callable[[Any], Any]) -> Any:
         found = (convert(getattr(layer, attribute, None)) for layer in layers)
         return next((value for value in found if value), None)
 
-    name = _name(env, layers)
+    ids = (getattr(getattr(layer, "spec", None), "id", None) for layer in layers)
+    registered = (one for one in ids if isinstance(one, str))
+    name = next(registered, type(bare).__name__)
+    kinds = [type(layer) for layer in layers]
+    own = (k.__name__ for k in kinds if k.__module__.partition(".")[0] != "gymnasium")
     lengths = (length for layer in layers for length in _lengths(layer))
     return EnvMetadata(
         name=name,
-        class_name=_own_class_name(layers) or name,
+        class_name=next(own, name),
         episode_length=min(lengths, default=None),
         cost_names=first("cost_names", _names),
         cost_bounds=first("cost_bound", _bounds),
@@ -71,51 +81,22 @@ def _layers(env: Any) -> Iterator[Any]:
         env = vars(env).get("env") if hasattr(env, "__dict__") else None
 
 
-def _first_sub_environment(env: Any) -> Iterator[Any]:
-    """Yield the layers of the first environment in one of Gymnasium's vectors."""
-    bare = getattr(env, "unwrapped", env)
-    if isinstance(bare, SyncVectorEnv):
-        yield from _layers(bare.envs[0])
-    elif isinstance(bare, AsyncVectorEnv):
-        # Every environment has a spec; a worker asked for a missing attribute would end.
-        yield SimpleNamespace(spec=bare.get_attr("spec")[0])
-
-
-def _name(env: Any, layers: Iterable[Any]) -> str:
-    for layer in layers:
-        registered = getattr(getattr(layer, "spec", None), "id", None)
-        if isinstance(registered, str):
-            return registered
-    return type(getattr(env, "unwrapped", env)).__name__
-
-
-def _own_class_name(layers: Iterable[Any]) -> str | None:
-    """Return the class of the user's outermost layer, such as a wrapper of Pendulum."""
-    for layer in layers:
-        if type(layer).__module__.partition(".")[0] != "gymnasium":
-            return type(layer).__name__
-    return None
-
-
-def _lengths(layer: Any) -> Iterator[int]:
-    """Yield the episode lengths that a layer declares, else the registered one.
+def _lengths(layer: Any) -> list[int]:
+    """Return the episode lengths that a layer declares, else the registered one.
 
     The spec of a vector environment has the registered limit even if the vector
     environment was made with another one.
     """
-    declared = (
-        _length(getattr(layer, "episode_length", None)),
-        _length(getattr(layer, "_max_episode_steps", None)),
-    )
+    declared = [
+        getattr(layer, name, None) for name in ("episode_length", "_max_episode_steps")
+    ]
     registered = getattr(getattr(layer, "spec", None), "max_episode_steps", None)
-    for length in declared if any(declared) else (_length(registered),):
-        if length is not None:
-            yield length
+    return _positive_integers(declared) or _positive_integers([registered])
 
 
-def _length(value: Any) -> int | None:
-    is_whole = isinstance(value, int | np.integer) and value is not True
-    return int(value) if is_whole and value > 0 else None
+def _positive_integers(values: Iterable[Any]) -> list[int]:
+    kinds = int | np.integer
+    return [int(x) for x in values if isinstance(x, kinds) and x is not True and x > 0]
 
 
 def _bounds(bound: Any) -> tuple[float, ...] | None:
@@ -127,18 +108,29 @@ def _bounds(bound: Any) -> tuple[float, ...] | None:
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
-    is_list = isinstance(names, list | tuple)
-    return (
-        tuple(names)
-        if is_list and all(isinstance(name, str) for name in names)
-        else None
-    )
+    if isinstance(names, list | tuple) and all(isinstance(x, str) for x in names):
+        return tuple(names)
+    return None
 
 
 def checked_action_space(space: Any, name: str) -> spaces.Box:
     """Return `space` if it is a `Box` with finite bounds; else raise a `ValueError`."""
+    if not isinstance(space, spaces.Space):
+        raise ValueError(
+            f"{name} has {space!r} as action_space, which is not a Gymnasium space. Set it "
+            "to a gymnasium.spaces.Box with finite bounds."
+        )
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise ValueError(
+            f"{name} has discrete actions ({space}), but agents need continuous ones. Use "
+            "an environment whose action_space is a Box, for example "
+            "MountainCarContinuous-v0 instead of MountainCar-v0."
+        )
     if not isinstance(space, spaces.Box):
-        raise ValueError(_not_a_box(space, name))
+        raise ValueError(
+            f"{name} has the action space {space}, but agents need one Box. Wrap it so "
+            "that its action_space is a single gymnasium.spaces.Box."
+        )
     if not np.issubdtype(space.dtype, np.floating):
         raise ValueError(
             f"{name} has integer actions ({space}), but agents act continuously. Wrap it "
@@ -164,24 +156,6 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
     return space
 
 
-def _not_a_box(space: Any, name: str) -> str:
-    if not isinstance(space, spaces.Space):
-        return (
-            f"{name} has {space!r} as action_space, which is not a Gymnasium space. Set it "
-            "to a gymnasium.spaces.Box with finite bounds."
-        )
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return (
-            f"{name} has discrete actions ({space}), but agents need continuous ones. Use "
-            "an environment whose action_space is a Box, for example "
-            "MountainCarContinuous-v0 instead of MountainCar-v0."
-        )
-    return (
-        f"{name} has the action space {space}, but agents need one Box. Wrap it so that "
-        "its action_space is a single gymnasium.spaces.Box."
-    )
-
-
 def make_flatten(space: Any, name: str) -> tuple[int, Flatten]:
     """Return the size of a flat observation, and the function that flattens one."""
     if not isinstance(space, spaces.Space):
@@ -198,43 +172,27 @@ def make_flatten(space: Any, name: str) -> tuple[int, Flatten]:
     size = int(np.prod(flat.shape))
     if size == 0:
         raise ValueError(f"{name} has an empty observation space ({space}).")
-    if isinstance(space, spaces.Box):
-        return size, lambda observation: _flatten_box(observation, space, name)
-    return size, lambda observation: _flatten_nested(observation, space, size, name)
+    is_box = isinstance(space, spaces.Box)
+    shape = space.shape if is_box else (size,)
 
+    def flatten_one(observation: Any) -> np.ndarray:
+        try:
+            array = np.asarray(observation if is_box else flatten(space, observation))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} returned an observation that is not in its observation_space "
+                f"{space} ({type(error).__name__}: {error}). Make the two agree."
+            ) from error
+        if array.shape != shape:
+            raise ValueError(
+                f"{name} returned an observation of shape {array.shape}, but its "
+                f"observation_space has the shape {shape}. Make the two agree."
+            )
+        try:
+            return array.astype(np.float32, copy=False).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} returned an observation that is not made of numbers ({error})."
+            ) from error
 
-def _flatten_box(observation: Any, space: spaces.Box, name: str) -> np.ndarray:
-    array = np.asarray(observation)
-    if array.shape != space.shape:
-        raise ValueError(
-            f"{name} returned an observation of shape {array.shape}, but its "
-            f"observation_space has the shape {space.shape}. Make the two agree."
-        )
-    return _as_float32(array, name).reshape(-1)
-
-
-def _flatten_nested(
-    observation: Any, space: spaces.Space, size: int, name: str
-) -> np.ndarray:
-    try:
-        array = np.asarray(flatten(space, observation))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} returned an observation that is not in its observation_space "
-            f"{space} ({type(error).__name__}: {error}). Make the two agree."
-        ) from error
-    if array.shape != (size,):
-        raise ValueError(
-            f"{name} returned an observation with {array.size} numbers, but its "
-            f"observation_space has {size}. Make the two agree."
-        )
-    return _as_float32(array, name)
-
-
-def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
-    try:
-        return array.astype(np.float32, copy=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} returned an observation that is not made of numbers ({error})."
-        ) from error
+    return size, flatten_one

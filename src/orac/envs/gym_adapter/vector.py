@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Float32
 
 from orac.envs.base import EnvSpec, MetricSpec
 from orac.envs.gym_adapter.costs import (
+    NOT_REPORTED,
     CostFn,
     CostKeys,
     CostReader,
@@ -35,13 +36,14 @@ from orac.envs.gym_adapter.costs import (
     is_storable,
     read_metric,
     read_value,
+    unpack_step,
 )
-from orac.envs.gym_adapter.env_state import is_plain
 from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
     checked_action_space,
     make_flatten,
 )
+from orac.envs.gym_adapter.wrapper import is_plain
 from orac.envs.registry import metrics_of
 
 AnyVector = VectorEnv[Any, Any, Any]
@@ -181,7 +183,21 @@ class HostEnv:
         """Step without checks; return the step, its costs, and which rows are valid."""
         taken = self._own_action(action)
         # A copy, because an environment may write into the action that it receives.
-        step = _unpack(self.vector.step(taken.copy()), self._mode, self.spec.name)
+        values = unpack_step(self.vector.step(taken.copy()), self.spec.name)
+        observation, reward, cost, *ends, infos = values
+        terminated, truncated = (np.array(end, bool) for end in ends)
+        ended = terminated | truncated
+        is_same_step = self._mode is AutoresetMode.SAME_STEP
+        step = VectorStep(
+            observation=observation,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            infos=infos,
+            cost=None if cost is NOT_REPORTED else cost,
+            ended=ended,
+            restarted=ended if is_same_step else np.zeros_like(ended),
+        )
         self.steps += 1
         valid = ~self._resetting
         if self._cost_fn is None:
@@ -189,13 +205,13 @@ class HostEnv:
             return step, readings, valid
         reached = self._split(step.observation)
         if np.count_nonzero(step.restarted):
-            for row, observation in _final_observations(step).items():
-                reached[row] = observation
-        infos = info_rows(step.infos, step.restarted)
-        rows = zip(self._before, taken, reached, infos, valid, strict=True)
+            for row, final in _final_observations(step).items():
+                reached[row] = final
+        rows = info_rows(infos, step.restarted)
+        steps = zip(self._before, taken, reached, rows, valid, strict=True)
         readings = [
-            read_value(self._cost_fn(*row)) if is_step else InvalidCost("a restart")
-            for *row, is_step in rows
+            read_value(self._cost_fn(*values)) if is_step else InvalidCost("a restart")
+            for *values, is_step in steps
         ]
         return step, readings, valid
 
@@ -327,33 +343,6 @@ class HostEnv:
                 "episodes in the vector environment."
             )
         self._elapsed[ended] = 0
-
-
-def _unpack(result: tuple[Any, ...], mode: AutoresetMode, name: str) -> VectorStep:
-    """Read five step values, or six with the costs after the rewards."""
-    if len(result) == 5:
-        observation, reward, terminated, truncated, infos = result
-        cost = None
-    elif len(result) == 6:
-        observation, reward, cost, terminated, truncated, infos = result
-    else:
-        raise ValueError(
-            f"{name}.step returned {len(result)} values, but 5 (observations, rewards, "
-            "terminations, truncations, infos) or 6 (with costs after rewards) were "
-            "expected."
-        )
-    terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-    ended = terminated | truncated
-    return VectorStep(
-        observation,
-        reward,
-        terminated,
-        truncated,
-        infos,
-        cost,
-        ended,
-        ended if mode is AutoresetMode.SAME_STEP else np.zeros_like(ended),
-    )
 
 
 def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:

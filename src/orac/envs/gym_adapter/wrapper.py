@@ -1,10 +1,15 @@
-"""Wrapper of one Gymnasium environment: flat observations, and its cost in the info.
+"""Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
 `make` builds vector environments from these wrappers. A wrapper passes actions on,
 flattens observations, ends episodes at the time limit, and puts only the cost and the
 requested metrics in `info`: Gymnasium batches infos in the type of the first value, so a
 cost of 0.7 in one environment would become 0 if another one reported the integer 0.
 Worker processes import this module, which does not import JAX.
+
+An environment offers its state with `get_state()` and `set_state(state)`; the state of
+its random generator and of Gymnasium's time limits are saved with it. A wrapper that is
+not known to be stateless must offer the two methods itself, so a saved state is either
+exact or None. States are plain data: JSON and NumPy can write them without pickling.
 """
 
 from collections.abc import Callable
@@ -15,9 +20,16 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from orac.envs.gym_adapter.costs import CostFn, CostKeys, Reading, read_info, read_value
-from orac.envs.gym_adapter.env_state import get_env_state, set_env_state
+from orac.envs.gym_adapter.costs import (
+    NOT_REPORTED,
+    CostFn,
+    CostKeys,
+    read_info,
+    read_value,
+    unpack_step,
+)
 from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
     checked_action_space,
@@ -28,7 +40,8 @@ from orac.envs.gym_adapter.metadata import (
 COST_KEY = "orac/cost"
 """Info key of the cost, whose value is a `Reading`; all other keys are metrics."""
 
-_NOT_REPORTED = object()
+TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers whose only state is the step count of the time limit, which is saved."""
 
 
 class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -53,7 +66,7 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         # Gymnasium only declares the two spaces; an environment may lack them.
         checked_action_space(getattr(env, "action_space", None), metadata.name)
         space = getattr(env, "observation_space", None)
-        size, self._flatten = make_flatten(space, metadata.name)
+        size, self.flatten = make_flatten(space, metadata.name)
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
         self._cost_keys, self._cost_fn = cost_keys, cost_fn
         self._limit = self.env_metadata.episode_length or np.inf
@@ -61,10 +74,6 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Steps of the running episode; None before the first reset."""
         self._observation: Any = None
         """Observation on which the next action is chosen; only set for a `cost_fn`."""
-
-    def flatten(self, observation: Any) -> np.ndarray:
-        """Flatten one observation of the environment inside."""
-        return self._flatten(observation)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -87,29 +96,23 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         self._elapsed = 0
         self._remember(result[0])
-        return self._flatten(result[0]), {}
+        return self.flatten(result[0]), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         # Vector environments pass an action without axes as a bare scalar.
         action = np.asarray(action)
         taken = action if self._cost_fn is None else action.copy()
         name = self.env_metadata.name
-        result: tuple[Any, ...] = self.env.step(action)
-        if len(result) == 5:
-            observation, reward, terminated, truncated, info = result
-            cost = _NOT_REPORTED
-        elif len(result) == 6:
-            observation, reward, cost, terminated, truncated, info = result
-        else:
-            raise ValueError(
-                f"{name}.step returned {len(result)} values, but 5 (observation, reward, "
-                "terminated, truncated, info) or 6 (with cost after reward) were expected. "
-                "Environments of the old gym package need a wrapper that splits done in "
-                "two."
-            )
+        values = unpack_step(self.env.step(action), name)
+        observation, reward, cost, terminated, truncated, info = values
         self._elapsed = (self._elapsed or 0) + 1
+        if self._cost_fn is not None:
+            cost = self._cost_fn(self._observation, taken, observation, info)
+            self._remember(observation)
         reported: dict[str, Any] = {
-            COST_KEY: self._read_cost(cost, taken, observation, info)
+            COST_KEY: read_info(info, self._cost_keys)
+            if cost is NOT_REPORTED
+            else read_value(cost)
         }
         for key in self.env_metadata.metric_names:
             if key in info:
@@ -119,7 +122,7 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                         f"{name} reported {info[key]!r} under info[{key!r}], which is not "
                         f"a number. Leave {key!r} out of metric_names."
                     )
-        flat, number = self._flatten(observation), _as_number(reward)
+        flat, number = self.flatten(observation), _as_number(reward)
         if number is None:
             raise ValueError(
                 f"{name} returned the reward {reward!r}, which is not a number. Return "
@@ -132,31 +135,14 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     def env_state(self) -> dict[str, Any] | None:
         """State of the environment as plain data; None where it is not available."""
         inside = None if self._elapsed is None else get_env_state(self.env)
-        if inside is None:
-            return None
-        return {
-            "environment": inside,
-            "elapsed": self._elapsed,
-            "observation": self._observation,
-        }
+        own = {"elapsed": self._elapsed, "observation": self._observation}
+        return None if inside is None else {"environment": inside, **own}
 
     @env_state.setter
     def env_state(self, state: dict[str, Any]) -> None:
         set_env_state(self.env, state["environment"])
         self._elapsed = int(state["elapsed"])
         self._observation = state["observation"]
-
-    def _read_cost(
-        self, cost: Any, action: Any, observation: Any, info: Any
-    ) -> Reading:
-        """Prefer the user's function, then the cost of a six-value step, then the info."""
-        if self._cost_fn is not None:
-            value = self._cost_fn(self._observation, action, observation, info)
-            self._remember(observation)
-            return read_value(value)
-        if cost is not _NOT_REPORTED:
-            return read_value(cost)
-        return read_info(info, self._cost_keys)
 
     def _remember(self, observation: Any) -> None:
         # A copy, because an environment may write its next observation into this one.
@@ -172,6 +158,71 @@ def _as_number(value: Any) -> float | None:
     if array.size != 1 or array.dtype.kind not in "buif":
         return None
     return float(array.item())
+
+
+def get_env_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
+    """Return everything that `set_env_state` needs, or None if it is not available."""
+    owner = _state_owner(env)
+    state = None if owner is None else owner.get_state()
+    if owner is None or not is_plain(state):
+        return None
+    generator = env.unwrapped._np_random
+    return {
+        "state": state,
+        "random": generator.bit_generator.state if generator is not None else None,
+        "elapsed": [limit._elapsed_steps for limit in _time_limits(env)],
+    }
+
+
+def set_env_state(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
+    """Restore a state from `get_env_state` in a new or used environment."""
+    owner = _state_owner(env)
+    if owner is None:
+        raise ValueError(
+            f"{env} has no get_state and set_state, so its saved state cannot be "
+            "restored. Resume with the environment that the run was started with."
+        )
+    # OrderEnforcing refuses to step an environment that was never reset.
+    env.reset()
+    if saved["random"] is not None:
+        env.unwrapped.np_random.bit_generator.state = saved["random"]
+    owner.set_state(saved["state"])
+    for limit, elapsed in zip(_time_limits(env), saved["elapsed"], strict=True):
+        limit._elapsed_steps = elapsed
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether JSON and NumPy can hold `value` without pickling."""
+    if isinstance(value, dict):
+        has_names = all(isinstance(key, str) for key in value)
+        return has_names and is_plain([*value.values()])
+    if isinstance(value, list | tuple):
+        return all(is_plain(part) for part in value)
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "buifcSU"
+    return value is None or isinstance(value, bool | int | float | str | np.generic)
+
+
+def _state_owner(env: gymnasium.Env[Any, Any]) -> Any:
+    """Return the outermost layer with both methods, or None.
+
+    None is also returned if a layer outside of it may hold further state.
+    """
+    layer: Any = env
+    while not (hasattr(layer, "get_state") and hasattr(layer, "set_state")):
+        if not isinstance(layer, TRANSPARENT_WRAPPERS):
+            return None
+        layer = layer.env
+    return layer
+
+
+def _time_limits(env: gymnasium.Env[Any, Any]) -> list[Any]:
+    layer, limits = env, []
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, TimeLimit):
+            limits.append(layer)
+        layer = layer.env
+    return limits
 
 
 def make_wrapped(
@@ -197,8 +248,7 @@ def make_wrapped(
             "another class)."
         )
     metadata = read_metadata(env)
-    own_length = metadata.episode_length
-    if episode_length and own_length and episode_length > own_length:
+    if (episode_length or 0) > (metadata.episode_length or np.inf):
         raise length_error(metadata, episode_length)
     length = episode_length or registered_length
     return CostWrapper(env, episode_length=length, **options)
@@ -215,7 +265,7 @@ def make_registered(env_id: str, make: Callable[[], Any]) -> Any:
         ) from error
 
 
-def length_error(metadata: EnvMetadata, given: int) -> ValueError:
+def length_error(metadata: EnvMetadata, given: int | None) -> ValueError:
     """Return the error for an episode length that differs from the environment's own."""
     return ValueError(
         f"episode_length is {given}, but {metadata.name} ends its episodes after "
