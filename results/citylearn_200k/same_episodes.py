@@ -1,3 +1,4 @@
+# ruff: noqa: I001
 """The three agents and the rules on the same months: one key, so equal outages for all.
 
     git worktree add ../orac-79b39af 79b39af

@@ -47,7 +47,7 @@ from orac.training.loop import Callback, Counters, Runner, run_loop
 from orac.training.run_logger import Logger, NullLogger, RunLogger
 
 LAMBDA = (lambda: None).__name__
-"""Python's name for every factory that was written as a lambda."""
+"""`<lambda>`, the `__name__` of a lambda function."""
 
 
 class AssumedLimitWarning(UserWarning):
@@ -132,7 +132,7 @@ class Agent:
         logger: Logger = NullLogger()
         if out is None and self.run_path is not None:
             warnings.warn(
-                f"these steps are not recorded in {self.run_path}, which ends where it is. "
+                f"these steps will not be written to {self.run_path}. "
                 "Use orac.resume to continue and record the run.",
                 NotRecordedWarning,
                 stacklevel=2,
@@ -140,8 +140,8 @@ class Agent:
         if out is not None:
             if self.num_timesteps:
                 raise ValueError(
-                    "out must be given at the first call of learn, got it after "
-                    f"{self.num_timesteps:,} steps, whose records would be missing. "
+                    "out must be passed to the first call of learn, but this agent has "
+                    f"already taken {self.num_timesteps:,} steps that were not logged. "
                     "Make a new agent, or save this one with save(); orac.resume continues "
                     "a run directory."
                 )
@@ -257,7 +257,7 @@ class Agent:
     def certify(
         self, episodes: Episodes, confidence: float = 0.95
     ) -> list[Certificate]:
-        """Return what such episodes prove about each constraint at this confidence."""
+        """Return one certificate per constraint, computed from these episodes."""
         return certify(episodes, self.config.constraints, self.spec, confidence)
 
     def save(self, path: str | Path) -> None:
@@ -351,8 +351,8 @@ def SAC(env: Any, **options: Any) -> Agent:
 def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
 
-    A file never causes code to be imported: pass `env` and `cost_fn` again if the run
-    used a cost function or an environment from a module of yours.
+    orac never imports code that a file names: pass `env` and `cost_fn` again if the run
+    used a cost function or an environment from your own module.
     """
     path = Path(path)
     if path.is_dir():
@@ -387,7 +387,7 @@ def resume(
 ) -> Agent:
     """Continue a run from its newest intact checkpoint to the total of its config.
 
-    As for `load`, pass `env` and `cost_fn` again if their code is yours. Messages about
+    As for `load`, pass `env` and `cost_fn` again if they are your own code. Messages about
     the run go to `log`.
     """
     check_callback(callback)
@@ -423,16 +423,16 @@ def with_cost_fn(
 ) -> tuple[Config, CostFn | None]:
     """Return the config with the name of this cost function, and the function.
 
-    A config never causes an import, because importing runs code and configs are read from
-    files. Whoever loads one passes the function, or its name, again.
+    orac never imports code that a config names, because configs are read from files. Pass
+    the function, or its name, again.
     """
     named = config.env.cost_fn
     if cost_fn is None:
         if named is None:
             return config, None
         raise ValueError(
-            f"the cost of this run is computed by {named!r}. A file may name a function "
-            f"but does not cause its import. Pass it with --cost-fn {named} (in Python "
+            f"the cost of this run is computed by {named!r}, and orac never imports code "
+            f"that a file names. Pass it again with --cost-fn {named} (in Python "
             f"cost_fn={named!r}, or the function itself)."
         )
     by_name = isinstance(cost_fn, str)
@@ -468,7 +468,7 @@ def make_runner(
     if config.env.id == LAMBDA:
         config = replace(config, env=replace(config.env, id=host.class_name))
     check_environment(host, seed=config.seed)
-    # An object cannot be made twice: it serves for both, and is reset in between.
+    # An environment object cannot be copied, so training and evaluation share it.
     shared = not (isinstance(env, str) or callable(env))
     evaluation_env = host if shared else make_host(env, 1, **options)
     return HostRunner(host, evaluation_env, config)
@@ -477,7 +477,7 @@ def make_runner(
 def run_arguments(path: Path, config: Config) -> str:
     """Return the arguments with which a command reopens this run.
 
-    A run directory never causes a user's module to be imported, so it is named again.
+    orac never imports code that a run directory names, so the user's modules are passed.
     """
     env = config.env
     module = f" --env-id {env.id}" if ":" in env.id else ""
@@ -506,8 +506,8 @@ def choose_env(config: Config, env: Any) -> Any:
     module = env_id.rpartition(":")[0]
     if env is None and module and module not in sys.modules:
         raise ValueError(
-            f"the environment of this run is {env_id!r}. A file may name a module but does "
-            f"not cause its import. Pass it with --env-id {env_id} (in Python "
+            f"the environment of this run is {env_id!r}, and orac never imports code that "
+            f"a file names. Pass it again with --env-id {env_id} (in Python "
             f"env={env_id!r})."
         )
     if env is None and not is_env_id(env_id):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from orac.core import risk
-from orac.evaluation import certificates, cvar_bounds
+from orac.evaluation import certificates
 from orac.evaluation.certificates import (
     certify_cvar,
     certify_violations,
@@ -106,14 +106,14 @@ def test_expected_wealth_is_at_most_one_under_the_hypothesis():
     wealth = []
     for _ in range(400):
         costs = draw(random, 60) / 24
-        bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.25, 0.95)
+        bets = certificates.place_bets(certificates.shuffle(costs), 0.25, 0.95)
         wealth.append(math.exp(bets.log_wealth(truth)))
     assert np.mean(wealth) <= 1 + 3 * np.std(wealth) / math.sqrt(400)
 
 
 def test_wealth_increases_with_the_cvar_of_the_hypothesis():
     costs = np.random.default_rng(2).beta(2, 5, 200)
-    bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.1, 0.95)
+    bets = certificates.place_bets(certificates.shuffle(costs), 0.1, 0.95)
     wealth = [bets.log_wealth(c) for c in np.linspace(0, 0.999, 40)]
     assert (np.diff(wealth) > 0).all()
 
@@ -122,8 +122,8 @@ def test_pivots_and_bets_depend_only_on_earlier_episodes():
     costs = np.random.default_rng(3).random((1, 300))
     changed = costs.copy()
     changed[:, 200:] = 0.9
-    first = cvar_bounds.place_bets(costs, 0.2, 0.95)
-    second = cvar_bounds.place_bets(changed, 0.2, 0.95)
+    first = certificates.place_bets(costs, 0.2, 0.95)
+    second = certificates.place_bets(changed, 0.2, 0.95)
     before = np.cumsum(first.lengths) - first.lengths <= 200
     assert before.sum() > 20
     np.testing.assert_array_equal(first.pivots[:, before], second.pivots[:, before])

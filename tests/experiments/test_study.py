@@ -6,7 +6,7 @@ from helpers.study_examples import render
 from helpers.synthetic_runs import write_run
 from orac.cli.options import STUDY_NAMES
 from orac.config import serialization
-from orac.experiments import paper
+from orac.experiments import paper_numbers
 from orac.experiments.run_study import STUDIES
 from orac.experiments.study import collect, missing_notes, plan, with_settings
 
@@ -23,7 +23,7 @@ def test_every_case_has_its_own_directory_and_the_papers_numbers(name, tmp_path)
     assert len({case.label for case in study.cases}) == len(study.cases)
     if name not in ("table1", "figure1"):
         for case in study.cases:
-            numbers = paper.look_up(case.key)
+            numbers = paper_numbers.look_up(case.key)
             assert numbers and all(len(pair) == 2 for pair in numbers), case.key
 
 

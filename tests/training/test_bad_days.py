@@ -79,7 +79,7 @@ def learn(agent, steps, out, **options) -> orac.Agent:
 def resume(path) -> list[str]:
     """Go on in a world without bad days; what was told."""
     told: list[str] = []
-    orac.resume(path, Walk, progress_bar=False, trackers=(), say=told.append)
+    orac.resume(path, Walk, progress_bar=False, trackers=(), log=told.append)
     return told
 
 
@@ -265,7 +265,7 @@ def test_an_environment_without_a_state_to_save_goes_on_and_says_so(tmp_path):
         cost_fn=lambda *_: 0.0,
         progress_bar=False,
         trackers=(),
-        say=told.append,
+        log=told.append,
     )
     assert told == [
         "The environment's own state could not be saved, so its episodes start anew: the "

@@ -240,7 +240,7 @@ class ExplorationConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The learner. The six agents differ in `risk_form`, `behaviour` and their critics."""
+    """The learner. Agents differ in `risk_form`, `behaviour` and number of cost critics."""
 
     risk_form: Annotated[str, Choice(("scalar", "implicit", "dual"))] = "implicit"
     """scalar: mean cost; implicit: quantile network over levels; dual: with a pivot."""

@@ -11,9 +11,8 @@
 
 All agents solve the Lagrangian of the constrained problem (1): the multiplier rises while
 the risk of cost is above its limit, and the actor pays the multiplier times the risk. The
-functions are pure, `(key, state, ...) -> (state, metrics)`, and know nothing of
-environments, files or time. How risk is read off the cost critics is the business of
-`learner.costs`, a `CostModel`.
+functions are pure, `(key, state, ...) -> (state, metrics)`, and do not touch environments,
+files or clocks. `learner.costs`, a `CostModel`, computes risk from the cost critics.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +31,7 @@ from orac.core.types import Metrics, Transition
 
 
 class AgentState(NamedTuple):
-    """Everything that changes while an agent learns. Checkpoints hold it."""
+    """Everything that changes while an agent learns. It is saved in checkpoints."""
 
     actor: ParamState
     reward_critics: ParamState
@@ -103,8 +102,8 @@ def act(
     """Sample the behaviour policy. `shift_radius` is traced; 0 gives the plain actor.
 
     At 0 the shift is not computed at all, in a separate branch. Adding a shift of zero
-    would give the actor too, but XLA would fuse that program differently, and the last
-    bits of an action would depend on whether its agent could have shifted it.
+    would give the actor too, but XLA would fuse that program differently, so that ORAC at
+    radius 0 and WCSAC would differ in the last bits.
     """
     scaled = normalization.scale(state.observation_stats, observation, learner.config)
     inputs = learner.costs.network_inputs(scaled, context)
@@ -140,7 +139,7 @@ def shift_mean(
     shift_radius: Float[Array, ""] | float,
     learner: Learner,
 ) -> exploration.Shift:
-    """Shift the policy's mean by this agent's critics, multipliers and limits."""
+    """Shift the policy's mean, using this agent's critics, multipliers and limits."""
     costs, optimism = learner.costs, learner.config.exploration
 
     def bounds(action: Float[Array, "batch action"]) -> tuple[Array, Array]:
@@ -344,10 +343,10 @@ def update_actor(
 ) -> tuple[ParamState, Array, Float[Array, "constraint batch"], Metrics]:
     """Take one step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
 
-    With the pivot among the inputs it is (35); with the mean as the risk measure it is
-    (2), whose other half is `lagrange.update`. Returns the actor, the log-probabilities
-    and the risks of whole episodes, from which the temperature and the multipliers
-    learn: at the policy's actions, since those in the replay include exploration.
+    It is (35) in the dual form, and (2) with the mean as the risk measure. Returns the
+    actor, and the log-probabilities and risks at fresh actions of the policy. Temperature
+    and multipliers are updated from these, because actions in the replay include
+    exploration.
     """
     costs, inputs, context = learner.costs, batch.inputs, batch.context
     action_key, risk_key = jax.random.split(key)
@@ -359,7 +358,7 @@ def update_actor(
         action, log_prob = networks.sample_action(action_key, mean, std)
         value = reward_values(reward_params, inputs, action).min(axis=0)
         cost = costs.policy_quantiles(risk_key, cost_params, inputs, action)
-        # The ensemble is averaged before risk is taken: it matters in the dual form.
+        # Average the ensemble first: the dual risk is not linear, so the order matters.
         average = cost.values.mean(axis=1)
         risk = costs.risk(average, cost.fractions.widths, context)
         penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)

@@ -2,7 +2,7 @@
 
 A `CostModel` is a small record of functions: how one risk form (`agent.risk_form`) sets up
 its critics, trains them and measures risk with them. The learner in `agent.py` only calls
-these functions and never asks which form it has. The forms are in `risk_forms/`.
+these functions and never branches on the form. The forms are in `risk_forms/`.
 """
 
 from collections.abc import Callable
@@ -61,14 +61,18 @@ def make_problem(
 
 
 class Context(NamedTuple):
-    """What a row carries in addition to its observation. Only the dual form uses it."""
+    """Per-row state of the episode.
+
+    The pivot and the accumulated cost are for the dual form; the accumulated discount also
+    marks the initial states of episodes.
+    """
 
     pivot: Float[Array, "batch constraint"]
     """As a fraction of the limit, in [0, 1]; drawn once per episode when acting."""
     accumulated_cost: Float[Array, "batch constraint"]
     """Discounted cost of the episode before this step."""
     accumulated_discount: Float[Array, " batch"]
-    """Discount factor reached before this step."""
+    """cost_discount ** t at step t of the episode."""
 
     @staticmethod
     def start(batch: int, pivot: Float[Array, "*batch constraint"]) -> "Context":
@@ -78,7 +82,7 @@ class Context(NamedTuple):
 
 
 class Quantiles(NamedTuple):
-    """Quantiles of the cost to go by every critic, and the fractions they belong to."""
+    """Quantiles of the cost to go, predicted by every critic, and their fractions."""
 
     values: Float[Array, "constraint ensemble batch quantile"]
     fractions: Fractions
@@ -94,7 +98,7 @@ class CostModel(NamedTuple):
     input_size: int
     """Width of the rows of `network_inputs`."""
     init: Callable[[Array], Any]
-    """`(key) -> members`: new critics, all constraints in turn."""
+    """`(key) -> members`: new critics, ordered by constraint."""
     network_inputs: Callable[[Array, Context], Array]
     """`(observation, context) -> inputs`: what the actor and all critics see."""
     critic_quantiles: Callable[[Array, Any, Array, Array], Quantiles]
@@ -102,13 +106,14 @@ class CostModel(NamedTuple):
     loss: Callable[[Quantiles, Quantiles, float], Array]
     """`(predicted, targets, kappa) -> scalar loss`."""
     policy_quantiles: Callable[[Array | None, Any, Array, Array], Quantiles]
-    """`(key, members, inputs, action) -> Quantiles` to take the risk of. Without a key the
-    levels are not random: exploration must not be noisy."""
+    """`(key, members, inputs, action) -> Quantiles` for the risk. `key=None` uses a fixed
+    grid of levels, so that the gradient of the exploration is deterministic."""
     risk: Callable[[Array, Array, Context], Array]
     """`(quantiles averaged over the ensemble, widths, context) -> (constraint, batch)`."""
     remaining_limits: Callable[[Context], tuple[Array, Array | float]]
-    """`(context) -> (limits, unit)`: limits on the cost to go from this step, and what one
-    unit of it contributes to the cost of the whole episode."""
+    """`(context) -> (limits, unit)`: limits on the cost to go from this step, and the
+    factor that converts it to the cost of the episode (the accumulated discount in the
+    episodic mode, otherwise 1)."""
     episode_risk: Callable[[Array, Context], Array]
     """`(risk to go, context) -> risk of the whole episode, seen from this step`."""
     evaluation_inputs: Callable[[Array], Array]

@@ -21,7 +21,7 @@ class Fractions(NamedTuple):
 
 
 def uniform_fractions(num_quantiles: int) -> Fractions:
-    """Return equal widths, as a critic with fixed quantiles has them."""
+    """Return equal widths, as fixed-quantile critics use them."""
     widths = jnp.full(num_quantiles, 1 / num_quantiles)
     return Fractions((jnp.arange(num_quantiles) + 0.5) / num_quantiles, widths)
 
@@ -30,8 +30,8 @@ def sample_fractions(
     key: Key[Array, ""], shape: tuple[int, ...], floor: float = 0.1
 ) -> Fractions:
     """Sample widths that sum to one along the last axis, and return their midpoints."""
-    # Deviates from Eq. (24): its fractions have floor 0; 0.1 (as DSAC's code has it)
-    # keeps every width away from zero.
+    # Deviates from Eq. (24): its fractions have floor 0; 0.1, as in DSAC's code, keeps
+    # every width away from zero.
     raw = jax.random.uniform(key, shape) + floor
     widths = raw / raw.sum(axis=-1, keepdims=True)
     upper = jnp.cumsum(widths, axis=-1)
@@ -71,8 +71,8 @@ def quantile_loss(
 ) -> Float[Array, "*batch"]:
     """Return the loss over all pairs, weighted by the target's width. Eq. (24)."""
     td_error = pairwise_errors(predictions, targets)
-    # Deviates from Eq. (24): the mean over predictions where it has a sum. The minimiser
-    # is the same, and Adam does not see the scale.
+    # Deviates from Eq. (24): we average over predictions where it sums. The minimiser is
+    # the same, and Adam is invariant to the scale of the loss.
     pairwise = quantile_huber(td_error, levels[..., :, None], kappa)
     return (pairwise * target_widths[..., None, :]).sum(axis=-1).mean(axis=-1)
 
@@ -121,6 +121,6 @@ def reward_target(
     temperature: Float[Array, ""],
     discount: float,
 ) -> Float[Array, " batch"]:
-    """Return the reward plus the discounted soft value by the lower of two critics."""
+    """Return the reward plus the discounted soft value from the lower of two critics."""
     soft_value = next_values.min(axis=0) - temperature * next_log_prob
     return reward + discount * (1 - ends.astype(reward.dtype)) * soft_value

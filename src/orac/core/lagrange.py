@@ -1,4 +1,4 @@
-"""The Lagrange multipliers: how much a unit of risk costs the actor, and how that changes."""
+"""The Lagrange multipliers and their update, by Adam or a PID controller."""
 
 from typing import NamedTuple
 
@@ -36,10 +36,10 @@ def init(
 def initial_state_mask(
     accumulated_discount: Float[Array, " batch"], config: AgentConfig
 ) -> Bool[Array, " batch"] | None:
-    """Return which rows start an episode, if only those are held to the limit.
+    """Return the mask of initial states, or None to use all states.
 
-    The promise is about the risk of whole episodes. In a mean over all states, later
-    states with less left to pay would make up for starts that are too risky.
+    A mean over all states lets late states with little remaining cost hide a violation at
+    the start of episodes.
     """
     if config.multiplier.states == "replay":
         return None
@@ -89,7 +89,7 @@ def move(
     cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
     if config.multiplier.pid:
         proportional, integral_gain, derivative = config.multiplier.pid_gains
-        # A limit of 0 has no scale.
+        # Do not divide by a limit of 0.
         scale = jnp.where(limits > 0, limits, 1.0)
         error = violation / scale
         integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)

@@ -68,7 +68,8 @@ DISTORTIONS: dict[str, Distortion] = {
     ),
     "cpw": Distortion(_cpw, _inverse_cpw),
 }
-"""The maps of the families in `config.schema.RISK_FAMILIES`."""
+"""The maps by name. To add a measure, also enter its parameter range in
+`config.schema.RISK_FAMILIES`."""
 
 
 def mean() -> RiskMeasure:

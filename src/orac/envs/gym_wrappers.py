@@ -88,7 +88,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     `info["cost"]` and the metrics hold the values of this step for every environment.
 
     With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
-    one seed, the whole batch starts from one draw, which equals no `JaxEnv`'s start. Noise
+    one seed, the whole batch starts from one draw, which matches no single `JaxEnv`. Noise
     after the start is drawn for the whole batch at once.
     """
 
@@ -153,7 +153,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         )
 
     def _reset_with_seeds(self, seeds: Sequence[int | None]) -> tuple[EnvState, Array]:
-        """Start every environment from its own seed; a seed of None is drawn."""
+        """Start every environment from its own seed; None means a random seed."""
         if len(seeds) != self.num_envs:
             raise ValueError(
                 f"There are {self.num_envs} environments, got {len(seeds)} seeds. Give one "

@@ -1,10 +1,15 @@
 """Certificates: upper confidence bounds on the cost of one policy, from its episodes.
 
 `cvar_upper_bound` holds for every distribution on [0, cost_bound] and every number of
-episodes, with probability at least `level`. `cvar_bounds` has the method, and
-`docs/statistics.md` the proof and a comparison with other bounds. A certificate is about
-the policy that played the episodes, not about the algorithm that trained it, and its
-episodes must not have been used to choose that policy.
+episodes, with probability at least `level`. A certificate is about the policy that played
+the episodes, not about the algorithm that trained it, and its episodes must not have been
+used to choose that policy.
+
+The method is betting. Waudby-Smith and Ramdas (2024, arXiv:2010.09686) bound the mean of a
+bounded variable by the wealth of a gambler who bets that the mean is low. Here the variable
+is the excess over a pivot, because CVaR <= pivot + E(X - pivot)+ / tail for every pivot.
+Both the pivot and the bet are chosen from earlier episodes. `docs/statistics.md` has the
+proof and a comparison with other bounds.
 """
 
 import math
@@ -16,11 +21,18 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac.config.validation import check_range
-from orac.evaluation import cvar_bounds
 from orac.evaluation.intervals import check_level, check_proportion
 
 MAX_EPISODES = 1_000_000
 """Largest number of episodes that `episodes_needed` considers."""
+_PRIOR_EPISODES = 0.05
+"""Weight of an imagined episode at the bound, so that no bet risks everything. The value
+was chosen by measurement."""
+_GROWTH = 1.1
+"""Pivot and bet are updated whenever the number of past episodes grew by this factor."""
+_MAX_ORDERS = 8
+_MAX_VALUES = 400_000
+"""Limit of orders times episodes. With more episodes their order matters less."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +106,7 @@ def certify_cvar(
     _check_tail(tail)
     check_range("cost_limit", cost_limit, 0)
     name = "mean" if tail == 1 else f"CVaR at {tail:g}"
-    upper = needed = None
-    remark = ""
+    upper, needed, remark = None, None, ""
     if cost_bound is None:
         violations = certify_violations(episodes, cost_limit, tail, level)
         remark = (
@@ -129,10 +140,7 @@ def certify_violations(
     how often the limit is exceeded (the value at risk), but not by how much.
     """
     _check_tail(tail)
-    check_range("cost_limit", cost_limit)
-    costs = _episode_costs(costs, None)
-    n, violations = len(costs), int((costs > cost_limit).sum())
-    upper = proportion_upper_bound(violations, n, level)
+    violations, n, upper = _count_violations(costs, cost_limit, level)
     rate, needed = violations / n, None
     if upper > tail > rate:
         needed = _smallest(lambda more: _clopper_pearson(rate, more, level) <= tail, n)
@@ -144,15 +152,22 @@ def violation_sentence(
     costs: ArrayLike, cost_limit: float, level: float = 0.95, name: str = "cost"
 ) -> str:
     """Return Clopper and Pearson's bound on the rate of violations as a sentence."""
-    check_range("cost_limit", cost_limit)
-    costs = _episode_costs(costs, None)
-    n, violations = len(costs), int((costs > cost_limit).sum())
-    upper = proportion_upper_bound(violations, n, level)
+    violations, n, upper = _count_violations(costs, cost_limit, level)
     return (
         f"with {100 * level:g} % confidence an episode's {name} exceeds the limit with "
         f"probability at most {_round_up(upper)} (limit {cost_limit:g}, exceeded by "
         f"{violations} of {n} episodes)"
     )
+
+
+def _count_violations(
+    costs: ArrayLike, cost_limit: float, level: float
+) -> tuple[int, int, float]:
+    """Return the violations, the episodes, and the upper bound of the rate."""
+    check_range("cost_limit", cost_limit)
+    costs = _episode_costs(costs, None)
+    violations, n = int((costs > cost_limit).sum()), len(costs)
+    return violations, n, proportion_upper_bound(violations, n, level)
 
 
 def proportion_upper_bound(successes: float, n: int, level: float = 0.95) -> float:
@@ -174,15 +189,20 @@ def cvar_upper_bound(
     """Return an upper bound of CVaR at `tail` with confidence `level`.
 
     It is the smallest c for which the hypothesis CVaR >= c is rejected, and `cost_bound`
-    if none is.
+    if none is. The order of the episodes has little influence, because the wealth is
+    averaged over a few fixed shuffles.
     """
     check_level(level)
     _check_tail(tail)
     costs = _episode_costs(costs, cost_bound)
     if cost_bound == 0:
         return 0.0
-    costs = costs / cost_bound
-    return cost_bound * cvar_bounds.smallest_rejected_cvar(costs, tail, level)
+    bets = place_bets(shuffle(costs / cost_bound), tail, level)
+    low, high = 0.0, 1.0
+    for _ in range(25):
+        middle = (low + high) / 2
+        low, high = (low, middle) if bets.reject(middle) else (middle, high)
+    return cost_bound * high
 
 
 def episodes_needed(
@@ -206,10 +226,114 @@ def episodes_needed(
     costs = costs / cost_bound
 
     def certifies(n: int) -> bool:
-        more = np.resize(costs, n)
-        return cvar_bounds.rejects(more, cost_limit / cost_bound, tail, level)
+        bets = place_bets(shuffle(np.resize(costs, n)), tail, level)
+        return bets.reject(cost_limit / cost_bound)
 
     return _smallest(certifies, len(costs))
+
+
+def shuffle(costs: np.ndarray) -> np.ndarray:
+    """Return the episodes in a few random orders, as an array (order, episode)."""
+    orders = max(1, min(_MAX_ORDERS, _MAX_VALUES // len(costs)))
+    random = np.random.default_rng(0)
+    return random.permuted(np.tile(costs, (orders, 1)), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Bets:
+    """Bets on the episodes in each order. They are constant within a block of episodes."""
+
+    excess: np.ndarray
+    """(order, episode): (cost - pivot)+ / (1 - pivot), in [0, 1]."""
+    pivots: np.ndarray
+    """(order, block)"""
+    fractions: np.ndarray
+    """(order, block): fraction of the wealth that is bet."""
+    lengths: np.ndarray
+    """Episodes in each block."""
+    tail: float
+    level: float
+
+    def reject(self, cvar: float) -> bool:
+        """Return whether CVaR >= `cvar` is rejected at `level`, for `cvar` < 1."""
+        return self.log_wealth(cvar) >= -math.log1p(-self.level)
+
+    def log_wealth(self, cvar: float) -> float:
+        """Return the log of the mean wealth over orders from betting against CVaR >= `cvar`.
+
+        CVaR <= b + E(X - b)+ / tail for any b. So if CVaR >= c, the expected excess is at
+        least mu = tail (c - b) / (1 - b), and the factor 1 + f (mu - excess) / (1 - mu)
+        has an expectation of at most 1 for any f in [0, 1]. The wealth increases with c.
+        """
+        expected = self.tail * (cvar - self.pivots) / (1 - self.pivots)
+        stake = self.fractions / (1 - expected)
+        growth = np.repeat(stake * expected, self.lengths, axis=1)
+        growth -= np.repeat(stake, self.lengths, axis=1) * self.excess
+        wealth = np.log1p(growth, out=growth).sum(axis=1)
+        return float(np.logaddexp.reduce(wealth) - math.log(len(wealth)))
+
+
+def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
+    """Choose the pivot and the fraction of each block from the episodes before it.
+
+    The pivot is the value at risk of the past at a slightly smaller tail, because the tail
+    starts further out in the worst distribution that the data do not exclude.
+    """
+    n = orders.shape[1]
+    starts = [0]
+    while (following := max(starts[-1] + 1, int(_GROWTH * starts[-1]))) < n:
+        starts.append(following)
+    lengths = np.diff(np.append(starts, n))
+    margin = 0.5 * math.sqrt(-2 * math.log1p(-level) / (n * tail))
+    pivot_tail = tail * max(1 - margin, 0.2)
+    pivots = np.zeros((len(orders), len(starts)))
+    moments = np.ones((2, *pivots.shape))
+    for i, seen in enumerate(starts[1:], start=1):
+        rank = seen - 1 - min(int(pivot_tail * seen), seen - 1)
+        past = orders[:, :seen]
+        pivot = np.partition(past, rank, axis=1)[:, rank]
+        # Any pivot is valid, but at the bound itself there is nothing to bet on.
+        pivots[:, i] = np.where(pivot < 1, pivot, 0)
+        excess = _excess(past, pivots[:, i : i + 1])
+        total = seen + _PRIOR_EPISODES
+        moments[0, :, i] = (excess.sum(axis=1) + _PRIOR_EPISODES) / total
+        moments[1, :, i] = ((excess**2).sum(axis=1) + _PRIOR_EPISODES) / total
+    fractions = _bet_fractions(moments, np.array(starts), -math.log1p(-level) / n)
+    excess = _excess(orders, np.repeat(pivots, lengths, axis=1))
+    return Bets(excess, pivots, fractions, lengths, tail, level)
+
+
+def _excess(costs: np.ndarray, pivots: np.ndarray) -> np.ndarray:
+    return np.maximum(costs - pivots, 0) / (1 - pivots)
+
+
+def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.ndarray:
+    """Return Kelly's fractions for two-point distributions with the moments of the excess.
+
+    The distribution is on {0, s} with q = P(s). The bet is made against the p that it would
+    just reject after all n episodes, KL(q, p) = log(1 / (1 - level)) / n. It is at most the
+    bet for a distribution of which only the imagined episode at the bound was observed.
+    """
+    size, q = moments[1] / moments[0], moments[0] ** 2 / moments[1]
+    p = _rejected_probability(q, growth)
+    kelly = (1 - q / p) * (1 - p * size) / (size * (1 - p))
+    prior = _PRIOR_EPISODES / (seen + _PRIOR_EPISODES)
+    largest = 1 - prior / _rejected_probability(prior, growth)
+    fractions = np.clip(kelly, 0, largest)
+    fractions[:, 0] = 0.0
+    return fractions
+
+
+def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
+    """Return the p above q with KL(q, p) = growth, by bisection."""
+    low, high = q, np.ones_like(q)
+    for _ in range(40):
+        p = (low + high) / 2
+        divergence = special.rel_entr(q, p) + special.rel_entr(1 - q, 1 - p)
+        below = divergence < growth
+        low, high = np.where(below, p, low), np.where(below, high, p)
+    # Numerics: p = 1 would divide by zero, and the fraction is clipped there anyway.
+    return np.minimum(low, 1 - 1e-12)
 
 
 def _smallest(certifies: Callable[[int], bool], start: int) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from orac.experiments.paper import compare
+from orac.experiments.paper_numbers import compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.experiments.table2 import (
     COLUMNS,

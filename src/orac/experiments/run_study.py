@@ -57,7 +57,7 @@ class StudyOptions:
     render_only: bool = False
     """Train nothing and render the results that exist."""
     record: Path | None = None
-    """Folder of the record; None writes none."""
+    """Folder for the record; None: do not record."""
 
 
 def run(study: Study, options: StudyOptions, log: Log = print) -> int:
@@ -76,7 +76,7 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
                 registry.make(env.id, **dict(env.params))
         backend = make_backend(options)
         outcomes = run_all(planned, backend, 3600 * options.budget_hours, log)
-    # Seeds that were not requested are not missing.
+    # With --render-only and no --seeds, report no seed as missing.
     wanted = [] if options.render_only and options.seeds is None else planned
     results = collect(study.cases, options.out, wanted)
     tables = study.make_tables(results)
@@ -104,7 +104,7 @@ def make_backend(options: StudyOptions) -> Backend:
         return RayTasks(options.address, jobs, threads, trackers)
     if options.address is not None:
         raise ValueError(
-            f"--address {options.address} is that of a Ray cluster; add --backend ray."
+            f"--address {options.address} is only for a Ray cluster; add --backend ray."
         )
     return Processes(jobs, threads, trackers)
 

@@ -24,8 +24,8 @@ from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.intervals import Interval, mean_interval, proportion_interval
 from orac.evaluation.result import cost_column
 from orac.evaluation.rollout import record_episodes
-from orac.experiments import paper
-from orac.experiments.paper import AGENTS
+from orac.experiments import paper_numbers
+from orac.experiments.paper_numbers import AGENTS
 from orac.experiments.study import (
     Case,
     CaseResults,
@@ -120,7 +120,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
         "finished runs count."
     )
     notes = [
-        f"{paper.budget_note(results)} The paper: 500,000 steps, 10 seeds.",
+        f"{paper_numbers.budget_note(results)} The paper: 500,000 steps, 10 seeds.",
         note,
     ]
     curves = [long_path_curve(run) for result in results for run in result.finished]
@@ -165,7 +165,7 @@ def paper_row(algo: str, probability: float) -> dict[str, Any]:
     agent = algo.replace("-", "_")
     return next(
         row
-        for row in paper.look_up(("table1_guarded_maze", "rows"))
+        for row in paper_numbers.look_up(("table1_guarded_maze", "rows"))
         if row["agent"] == agent and row["guard_probability"] == probability
     )
 
@@ -242,7 +242,7 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
         agent, seeds = AGENTS[algo], str(len(result.evaluated))
         rows.append((agent, *cells, PAPER_PATHS[algo], seeds))
     columns = ("agent", *PATHS, "paper", "seeds")
-    notes = (paper.budget_note(results), *missing_notes(results))
+    notes = (paper_numbers.budget_note(results), *missing_notes(results))
     return [Table(FIGURE1.title, columns, tuple(rows), notes)]
 
 

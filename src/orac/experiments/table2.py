@@ -12,7 +12,7 @@ from typing import Any
 
 from orac.config import presets, serialization
 from orac.config.schema import Config
-from orac.experiments.paper import AGENTS, COST, REWARD, Column, compare
+from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.figures import BAND_NOTES, draw_line_charts
@@ -50,8 +50,8 @@ def make_case(
 ) -> Case:
     """Return the case of one agent in one environment.
 
-    `change` is a config field and its value. A value that the preset already has changes
-    nothing, so that the runs are those of Table 2; the paper has four seeds of others.
+    `change` is a config field and its value. If it is the preset's value, the runs of
+    Table 2 are used; other values get four seeds, as in the paper.
     """
     config = presets.preset(algo, ENVIRONMENTS[env])
     # SAC-Lagrangian constrains the mean, so the tail does not matter to it.
@@ -104,7 +104,7 @@ def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
 
 
 def figure2(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw the same with a row for each environment and tail, as the paper has them.
+    """Draw the same curves with one row per environment and tail, as in the paper.
 
     SAC-Lagrangian is in every row. The paper's bands, half a standard deviation to each
     side, are `--band half-std`.

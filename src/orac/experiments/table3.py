@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orac.config import presets
-from orac.experiments.paper import COST, REWARD, Column, compare
+from orac.experiments.paper_numbers import COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.charts import learning_charts
 from orac.reports.figures import BAND_NOTES, draw_line_charts

@@ -11,17 +11,15 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from orac.config.validation import check_choice, import_extra
 from orac.runs.atomic_io import disk_errors, write_all, write_text
-
-TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
 class CsvLog:
@@ -110,16 +108,13 @@ def _cell(value: Any) -> str:
     """Return text that reads back as exactly the same number; booleans are 0 and 1."""
     if value is None or isinstance(value, str):
         return value or ""
-    if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(int(value))
     array = np.asarray(value)
     if array.shape != ():
         raise ValueError(
             f"A cell holds one number, got an array of shape {array.shape}."
         )
-    if array.dtype.kind in "biu":
-        return str(int(array))
-    return repr(float(array))
+    is_whole = isinstance(value, int) or array.dtype.kind in "biu"
+    return str(int(value)) if is_whole else repr(float(value))
 
 
 def _csv_line(cells: Iterable[str]) -> str:
@@ -130,17 +125,18 @@ def _csv_line(cells: Iterable[str]) -> str:
     return ",".join(quoted) + "\n"
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """The methods of a tracker that the training loop calls."""
+class Tracker(NamedTuple):
+    """Functions that log the metrics of a step, and that close the tracker."""
 
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
+    log: Callable[[int, Mapping[str, Any]], None]
+    close: Callable[[], None]
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise an error for a tracker that is unknown or not installed."""
+    """Raise an error for a tracker that is unknown or not installed.
+
+    TensorBoard is on by default, so a run without it is possible.
+    """
     for name in names:
         check_choice("a tracker", name, TRACKERS)
         if name != "tensorboard":
@@ -153,100 +149,81 @@ def open_trackers(
     config: Mapping[str, Any],
     start_step: int = 0,
 ) -> list[Tracker]:
-    """Open the named trackers for the run in `directory`, from `start_step` on.
-
-    TensorBoard is on by default, so if it is not installed one line is logged. W&B and
-    MLflow are requested by name, so if they are not installed an error is raised.
-    """
+    """Open the named trackers for the run in `directory`, from `start_step` on."""
     names = tuple(names)
     check_trackers(names)
-    trackers: list[Tracker] = []
-    for name in names:
-        if name == "tensorboard":
-            if find_spec("tensorboardX") is None:
-                logging.getLogger("orac").info(
-                    "No TensorBoard events: pip install 'orac-rl[tensorboard]' for them."
-                )
-                continue
-            trackers.append(TensorBoard(directory / "tensorboard", start_step))
-        elif name == "wandb":
-            trackers.append(WeightsAndBiases(directory, config))
-        else:
-            trackers.append(MLflow(directory, config))
-    return trackers
+    opened = [TRACKERS[name](directory, config, start_step) for name in names]
+    return [tracker for tracker in opened if tracker is not None]
 
 
-class TensorBoard:
-    """TensorBoard event files. Entries after `start_step` of an earlier attempt are purged."""
-
-    def __init__(self, directory: Path, start_step: int = 0) -> None:
-        tensorboard = import_extra(
-            "Logging to tensorboard", "tensorboard", "tensorboardX"
+def _open_tensorboard(
+    directory: Path, config: Mapping[str, Any], start_step: int
+) -> Tracker | None:
+    """Write event files, without the later entries of an earlier attempt."""
+    if find_spec("tensorboardX") is None:
+        logging.getLogger("orac").info(
+            "No TensorBoard events: pip install 'orac-rl[tensorboard]' for them."
         )
-        # The writer names files by the second; a quick resume would overwrite one.
-        self._writer = tensorboard.SummaryWriter(
-            str(directory),
-            purge_step=start_step + 1 if start_step else None,
-            filename_suffix=f".{start_step}",
-        )
+        return None
+    # The writer names files by the second; a quick resume would overwrite one.
+    writer = importlib.import_module("tensorboardX").SummaryWriter(
+        str(directory / "tensorboard"),
+        purge_step=start_step + 1 if start_step else None,
+        filename_suffix=f".{start_step}",
+    )
 
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def log(step: int, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, float(value), step)
+            writer.add_scalar(name, float(value), step)
 
-    def close(self) -> None:
-        self._writer.close()
-
-
-class WeightsAndBiases:
-    """A W&B run with an id made from the directory, so that a resumed run continues it."""
-
-    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
-        wandb = importlib.import_module("wandb")
-        where = directory.resolve()
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "orac"),
-            id=hashlib.sha256(str(where).encode()).hexdigest()[:16],
-            name="/".join(where.parts[-4:]),
-            dir=str(where),
-            config=dict(config),
-            resume="allow",
-        )
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+    return Tracker(log, writer.close)
 
 
-class MLflow:
-    """An MLflow run with its id saved in the run directory, for a resumed run."""
+def _open_wandb(directory: Path, config: Mapping[str, Any], start_step: int) -> Tracker:
+    """Start a W&B run with an id made from the directory, which a resumed run continues."""
+    where = directory.resolve()
+    run = importlib.import_module("wandb").init(
+        project=os.environ.get("WANDB_PROJECT", "orac"),
+        id=hashlib.sha256(str(where).encode()).hexdigest()[:16],
+        name="/".join(where.parts[-4:]),
+        dir=str(where),
+        config=dict(config),
+        resume="allow",
+    )
+    return Tracker(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
 
-    def __init__(self, directory: Path, config: Mapping[str, Any]) -> None:
-        self._mlflow = importlib.import_module("mlflow")
-        id_file = directory / "mlflow_run_id"
-        known = id_file.read_text() if id_file.exists() else None
-        name = "/".join(directory.resolve().parts[-4:])
-        run = self._mlflow.start_run(run_id=known, run_name=None if known else name)
-        if known is None:
-            write_text(id_file, run.info.run_id)
-            self._mlflow.log_params(_flat(config))
 
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+def _open_mlflow(
+    directory: Path, config: Mapping[str, Any], start_step: int
+) -> Tracker:
+    """Start an MLflow run, or continue the one whose id is in the run directory."""
+    mlflow = importlib.import_module("mlflow")
+    id_file = directory / "mlflow_run_id"
+    known = id_file.read_text() if id_file.exists() else None
+    name = "/".join(directory.resolve().parts[-4:])
+    run = mlflow.start_run(run_id=known, run_name=None if known else name)
+    if known is None:
+        write_text(id_file, run.info.run_id)
+        mlflow.log_params(_flat(config))
+
+    def log(step: int, metrics: Mapping[str, Any]) -> None:
         # The server rejects names with other characters, such as brackets.
         named = {re.sub(r"[^\w\-. :/]", "_", k): float(v) for k, v in metrics.items()}
-        self._mlflow.log_metrics(named, step=step)
+        mlflow.log_metrics(named, step=step)
 
-    def close(self) -> None:
-        self._mlflow.end_run()
+    return Tracker(log, mlflow.end_run)
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
+        nested = isinstance(value, Mapping)
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
     return flat
+
+
+TRACKERS = {
+    "tensorboard": _open_tensorboard,
+    "wandb": _open_wandb,
+    "mlflow": _open_mlflow,
+}

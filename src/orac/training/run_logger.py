@@ -1,17 +1,13 @@
 """Write the logs and checkpoints of a run, or nothing at all."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import jax
-
 from orac.config.serialization import to_dict
-from orac.runs.arrays import from_json, to_json
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
-from orac.training.state import empty_replay
+from orac.training.saving import restore_checkpoint, save_checkpoint
 
 
 @runtime_checkable
@@ -92,29 +88,10 @@ class RunLogger:
         Logs are truncated to their length at that checkpoint. Without a checkpoint the
         run starts again from its config.
         """
-        template = runner.state._replace(replay=())
-        # Only shapes: loading the replay must not need a second one in memory.
-        problem, config = runner.learner.problem, runner.config
-        ring = jax.eval_shape(lambda: empty_replay(problem, config))
-        loaded = self.checkpoints.load_latest(template, ring)
-        if loaded is None:
-            self.run.truncate_logs({})
-            return [
-                f"{self.run.path} has no checkpoint yet: the run starts again from its "
-                "config."
-            ]
-        messages = list(loaded.warnings)
-        restored = loaded.state._replace(replay=loaded.replay)
-        exact = runner.restore(restored, from_json(loaded.extra["host_state"]))
-        if not exact:
-            messages.append(
-                "The environment's state could not be saved, so its episodes start "
-                "again: the run continues, but not bit for bit."
-            )
-        for field in dataclasses.fields(counters):
-            setattr(counters, field.name, loaded.extra["counters"][field.name])
-        self.run.truncate_logs(loaded.extra["log_sizes"])
-        self._saved_step = loaded.step
+        step, messages = restore_checkpoint(
+            self.run, self.checkpoints, runner, counters
+        )
+        self._saved_step = step
         return messages
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
@@ -165,13 +142,7 @@ class RunLogger:
         )
 
     def save(self, step: int, runner: Any, counters: Any) -> None:
-        state = runner.state
-        extra = {
-            "counters": dataclasses.asdict(counters),
-            "log_sizes": self.run.log_sizes(),
-            "host_state": to_json(runner.host_state()),
-        }
-        self.checkpoints.save(step, state._replace(replay=()), state.replay, extra)
+        save_checkpoint(self.run, self.checkpoints, step, runner, counters)
         self._saved_step = step
 
     def last_good(self) -> str:

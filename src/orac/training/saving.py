@@ -1,9 +1,11 @@
-"""Save a trained agent to one file, load it again, and export its policy.
+"""Save and restore: checkpoints of a run, a trained agent as one file, exported policies.
 
+`save_checkpoint` and `restore_checkpoint` write and read the whole training state of a run.
 `save_agent` writes a zip of the config, the sizes and the agent's arrays. `export_policy`
-writes an .npz file that `orac.policy` runs with only NumPy. Reading either executes nothing.
+writes an .npz file that `orac.policy` runs with only NumPy. Reading executes nothing.
 """
 
+import dataclasses
 import json
 import tempfile
 import zipfile
@@ -22,11 +24,58 @@ from orac.core.cost_models import Problem
 from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
-from orac.runs.arrays import load_arrays, save_arrays
+from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
 from orac.runs.atomic_io import atomic_file
-from orac.training.state import learner_for, problem_for
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.directory import RunDirectory
+from orac.training.state import empty_replay, learner_for, problem_for
 
 FORMAT = 1
+
+
+def save_checkpoint(
+    run: RunDirectory, checkpoints: Checkpoints, step: int, runner: Any, counters: Any
+) -> None:
+    """Write a checkpoint: training state, replay, counters, logs' lengths, environment."""
+    state = runner.state
+    extra = {
+        "counters": dataclasses.asdict(counters),
+        "log_sizes": run.log_sizes(),
+        "host_state": to_json(runner.host_state()),
+    }
+    checkpoints.save(step, state._replace(replay=()), state.replay, extra)
+
+
+def restore_checkpoint(
+    run: RunDirectory, checkpoints: Checkpoints, runner: Any, counters: Any
+) -> tuple[int | None, list[str]]:
+    """Restore the newest intact checkpoint; return its step, and messages for the user.
+
+    Logs are truncated to their length at that checkpoint. Without a checkpoint the run
+    starts again from its config.
+    """
+    template = runner.state._replace(replay=())
+    # Only shapes: loading the replay must not need a second one in memory.
+    problem, config = runner.learner.problem, runner.config
+    replay = jax.eval_shape(lambda: empty_replay(problem, config))
+    loaded = checkpoints.load_latest(template, replay)
+    if loaded is None:
+        run.truncate_logs({})
+        return None, [
+            f"{run.path} has no checkpoint yet: the run starts again from its config."
+        ]
+    messages = list(loaded.warnings)
+    restored = loaded.state._replace(replay=loaded.replay)
+    exact = runner.restore(restored, from_json(loaded.extra["host_state"]))
+    if not exact:
+        messages.append(
+            "The environment's state could not be saved, so its episodes start again: "
+            "the run continues, but not bit for bit."
+        )
+    for field in dataclasses.fields(counters):
+        setattr(counters, field.name, loaded.extra["counters"][field.name])
+    run.truncate_logs(loaded.extra["log_sizes"])
+    return loaded.step, messages
 
 
 def save_agent(

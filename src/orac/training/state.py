@@ -118,7 +118,7 @@ def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Pol
 
 
 @lru_cache(maxsize=64)
-def compiled_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
+def compiled_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Any:
     """Return the evaluation policy, compiled for calls from the host."""
     return jax.jit(evaluation_policy(spec, config, deterministic))
 

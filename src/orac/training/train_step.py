@@ -133,7 +133,7 @@ def store_and_update(
 def make_transition(
     state: TrainState, action: Array, steps: StepBatch, problem: Problem
 ) -> Transition:
-    """Return the rows to store, with what the episodes had paid before this step."""
+    """Return the rows to store, with the cost accumulated before this step."""
     return Transition(
         observation=state.observation,
         action=action,
@@ -151,7 +151,10 @@ def make_transition(
 def add_to_totals(
     totals: Totals, steps: StepBatch
 ) -> tuple[Bool[Array, " env"], Float[Array, "env constraint"], Totals, Totals]:
-    """Return which episodes ended, the costs, the new sums, and these reset at an end."""
+    """Return which episodes ended, the costs, the new totals, and the totals to keep.
+
+    The totals to keep are zero where an episode ended.
+    """
     ended = steps.terminated | steps.truncated
     reward, cost, length = steps.reward, steps.cost, totals.length + 1
     if steps.valid is not None:
@@ -177,7 +180,7 @@ def next_context(
     config: Config,
     valid: Bool[Array, " env"] | None = None,
 ) -> Context:
-    """Add the step's cost to what the episode has paid; a new episode draws a new pivot.
+    """Add the step's cost to the accumulated cost; a new episode draws a new pivot.
 
     Rows that are not `valid` took no step and stay as they are.
     """
@@ -243,7 +246,7 @@ def outer_step(
     learner: Learner,
     config: Config,
 ) -> AgentState:
-    """Run the cost model's outer step, if it has one, every so many environment steps."""
+    """Update the pivots every `agent.pivot.every` environment steps, in the dual form."""
     update_outer = learner.costs.outer_step
     if update_outer is None:
         return agent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.study_examples import render, write_synthetic_runs
-from orac.experiments import paper
+from orac.experiments import paper_numbers
 from orac.experiments.run_study import STUDIES
 from orac.experiments.study import collect, with_settings
 
@@ -29,8 +29,8 @@ def test_tables_show_the_papers_numbers_and_ours(name, tmp_path):
     assert sum(len(table.rows) for table in tables) == len(study.cases)
     assert "[" in text, "two seeds have an interval"
     for case in study.cases if name != "table1" else ():
-        for pair in paper.look_up(case.key):
-            assert paper.spread_text(pair) in text
+        for pair in paper_numbers.look_up(case.key):
+            assert paper_numbers.spread_text(pair) in text
     latex = (tmp_path / name / "table.tex").read_text()
     assert latex.count(r"\begin{tabular}") == len(tables)
     lines = [line for line in latex.splitlines() if not line.startswith("%")]
@@ -67,6 +67,8 @@ def test_interval_of_a_mean_cost_starts_at_0(citylearn, monkeypatch):
 
 
 def test_paper_results_are_in_the_package():
-    file = Path(paper.__file__).parent / "paper_results.json"
-    assert file.is_file() and paper.look_up(("table3_citylearn", "limit")) == 720
-    assert paper.look_up(("table3_citylearn", "nobody")) is None
+    file = Path(paper_numbers.__file__).parent / "paper_results.json"
+    assert (
+        file.is_file() and paper_numbers.look_up(("table3_citylearn", "limit")) == 720
+    )
+    assert paper_numbers.look_up(("table3_citylearn", "nobody")) is None
