@@ -188,7 +188,7 @@ def _constraint_names(
         raise ValueError(
             f"{host.spec.name}: at its first step it reported {wrong.reason}. {wrong.fix}"
         )
-    stem = keys[0] if reads_info else "cost"
+    stem = next(iter(keys)) if reads_info else "cost"
     count = len(first)
     return (stem,) if count == 1 else tuple(f"{stem}_{i}" for i in range(count))
 
