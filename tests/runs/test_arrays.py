@@ -254,7 +254,7 @@ ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
     ("content", "sentence"),
     [
         (b"", "truncated"),
-        (b"PK\x03\x04 some zip", "foreign: it does not start as our files do"),
+        (b"PK\x03\x04 some zip", "foreign: it starts unlike our files"),
         (b"step,reward\n1,2\n", "foreign"),
         (with_checksum(b"\xff not JSON"), "header cannot be read"),
         (with_checksum({"path": 1}), "header cannot be read"),

@@ -237,7 +237,7 @@ def test_a_path_under_a_file_raises_a_readable_error(tmp_path):
     [
         (errno.EACCES, "permission denied. Choose a directory you may write to"),
         (errno.EROFS, "the file system is read-only. Choose another directory"),
-        (errno.ENOSPC, "the disk is full. What was saved before is intact"),
+        (errno.ENOSPC, "the disk is full. Earlier saves are intact"),
         (errno.EDQUOT, "the disk is full"),
         (errno.EIO, "Input/output error"),
     ],

@@ -72,8 +72,12 @@ def save_arrays(path: str | os.PathLike[str], tree: PyTree) -> str:
             write(buffer)
 
         put(PREFIX.pack(MAGIC, FORMAT, len(header)) + header)
-        for _, value in named:
-            put(_bytes_of(_to_numpy(value)))
+        for leaf, (_, value) in zip(leaves, named, strict=True):
+            data = jax.random.key_data(value) if leaf.kind.startswith("key") else value
+            array = np.asarray(data, order="C")
+            if not array.dtype.isnative:
+                array = array.astype(array.dtype.newbyteorder("="))
+            put(_bytes_of(array))
         write(digest.digest())
     sync_directory(path.parent)
     return digest.hexdigest()
@@ -87,8 +91,8 @@ def load_arrays(
     The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX
     arrays for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python
     numbers for Python numbers. With `digest`, the file must have exactly that content.
-    Raises `DamagedFileError` for a file that is missing, truncated,
-    altered or foreign, and ValueError for a good file that does not fit.
+    Raises `DamagedFileError` for a file that is missing, truncated, altered or foreign,
+    and ValueError for a good file that does not fit.
     """
     path = Path(path)
     named, structure = jax.tree_util.tree_flatten_with_path(template)
@@ -116,34 +120,23 @@ def load_arrays(
 
 def _describe(path: str, leaf: Any) -> Leaf:
     if isinstance(leaf, bool | int | float) and not isinstance(leaf, np.generic):
-        array = np.asarray(leaf)
-        kind = type(leaf).__name__
+        array, kind = np.asarray(leaf), type(leaf).__name__
     elif hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         array, kind = leaf, "array"
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             array, kind = jax.eval_shape(jax.random.key_data, leaf), str(leaf.dtype)
     else:
         raise TypeError(
-            f"Leaf {path or 'at the root'} is a {type(leaf).__name__}; only arrays, "
-            "keys and numbers can be saved. Leave it out of the pytree."
+            f"Leaf {path or 'at the root'} is a {type(leaf).__name__}; only arrays, keys "
+            "and numbers can be saved. Leave it out of the pytree."
         )
     dtype = np.dtype(array.dtype)
     if dtype.hasobject or dtype.names or dtype.kind in "SUMm":
         raise TypeError(
-            f"Leaf {path or 'at the root'} has dtype {dtype}; only numbers and "
-            "booleans can be saved."
+            f"Leaf {path or 'at the root'} has dtype {dtype}; only numbers and booleans "
+            "can be saved."
         )
     return Leaf(path, kind, dtype.name, tuple(array.shape))
-
-
-def _to_numpy(leaf: Any) -> np.ndarray:
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    array = np.asarray(leaf, order="C")
-    return (
-        array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    )
 
 
 def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
@@ -151,7 +144,10 @@ def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
     if leaf.kind in ("bool", "int", "float"):
         return array.item()
     if leaf.kind.startswith("key"):
-        return jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
+        # An abstract key does not expose its implementation, but a traced one does.
+        impl: list[Any] = []
+        jax.eval_shape(lambda key: impl.append(jax.random.key_impl(key)), like)
+        return jax.random.wrap_key_data(jnp.array(array), impl=impl[0])
     if isinstance(like, np.generic):
         return array[()]
     if isinstance(like, np.ndarray):
@@ -163,13 +159,6 @@ def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
             "Set jax_enable_x64 as in the run that wrote it."
         )
     return value
-
-
-def _key_impl(like: Any) -> Any:
-    # An abstract key does not expose its implementation, but a traced one does.
-    found: list[Any] = []
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
-    return found[0]
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
@@ -185,9 +174,7 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
     with disk_errors(path, "read"), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC[:size]:
-            raise DamagedFileError(
-                f"{path} is foreign: it does not start as our files do."
-            )
+            raise DamagedFileError(f"{path} is foreign: it starts unlike our files.")
         if size < PREFIX.size + DIGEST_BYTES:
             raise DamagedFileError(f"{path} is truncated: only {size} bytes are left.")
         file.seek(0)
@@ -197,9 +184,7 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
             actual.update(chunk)
             left -= len(chunk)
         if file.read() != actual.digest():
-            raise DamagedFileError(
-                f"{path} is truncated or altered: its checksum is wrong."
-            )
+            raise DamagedFileError(f"{path} is truncated or altered (wrong checksum).")
         if digest is not None and digest != actual.hexdigest():
             raise DamagedFileError(f"{path} is not the file that the checkpoint wrote.")
         file.seek(0)
@@ -218,41 +203,40 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
     try:
         header = json.loads(file.read(min(length, os.fstat(file.fileno()).st_size)))
         leaves = [
-            Leaf(x["path"], x["kind"], x["dtype"], tuple(x["shape"])) for x in header
+            Leaf(x["path"], x["kind"], x["dtype"], (*x["shape"],)) for x in header
         ]
         duplicates = len(leaves) - len({leaf.path for leaf in leaves})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DamagedFileError(
-            f"{path} is foreign: its header cannot be read."
-        ) from error
+        message = f"{path} is foreign: its header cannot be read."
+        raise DamagedFileError(message) from error
     if duplicates:
         raise DamagedFileError(f"{path} is foreign: its header names a leaf twice.")
     return leaves, PREFIX.size + length
 
 
 def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf]) -> None:
-    found_by_path, expected_by_path = (
-        {leaf.path: leaf for leaf in x} for x in (found, expected)
-    )
     why = "It was written with another configuration, or is another kind of file."
-    if missing := [name for name in expected_by_path if name not in found_by_path]:
-        raise ValueError(f"{path} has no leaf {missing[0]}, which was expected. {why}")
-    if surplus := [name for name in found_by_path if name not in expected_by_path]:
-        raise ValueError(f"{path} has an unexpected leaf {surplus[0]}. {why}")
-    for name, leaf in expected_by_path.items():
+    saved = {leaf.path: leaf for leaf in found}
+    for leaf in expected:
+        if leaf.path not in saved:
+            raise ValueError(
+                f"{path} has no leaf {leaf.path}, which was expected. {why}"
+            )
+    if surplus := [*saved.keys() - {leaf.path for leaf in expected}]:
+        raise ValueError(f"{path} has an unexpected leaf {min(surplus)}. {why}")
+    for leaf in expected:
         for field in ("kind", "dtype", "shape"):
-            was, wanted = getattr(found_by_path[name], field), getattr(leaf, field)
+            was, wanted = getattr(saved[leaf.path], field), getattr(leaf, field)
             if was != wanted:
                 raise ValueError(
-                    f"{path}: leaf {name} has {field} {was}, expected {wanted}. {why}"
+                    f"{path}: leaf {leaf.path} has {field} {was}, expected {wanted}. {why}"
                 )
 
 
 def to_json(value: Any) -> Any:
     """Convert dicts, lists, numbers, strings and NumPy arrays to what JSON can hold.
 
-    An array becomes its bytes in base 64 with dtype and shape, so that it is restored
-    exactly.
+    An array becomes its bytes in base 64 with dtype and shape, which restores it exactly.
     """
     if isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value)

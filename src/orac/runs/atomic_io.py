@@ -1,10 +1,11 @@
 """Atomic and durable writes: after a crash a file is the old one or the new one.
 
-Also turns the errors of a disk (full, read-only, missing) into sentences that say what to
-do.
+Also locks files, and turns the errors of a disk (full, read-only, missing) into sentences
+that say what to do.
 """
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,7 @@ TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files, which can be deleted."""
 
 _FULL = (
-    "the disk is full. What was saved before is intact: free some space, then resume the "
-    "run."
+    "the disk is full. Earlier saves are intact: free some space, then resume the run."
 )
 _DENIED = "permission denied. Choose a directory you may write to (--out)."
 _NO_DIRECTORY = "a file is where a directory is needed. Choose another one (--out)."
@@ -94,6 +94,18 @@ def write_text(path: Path, text: str) -> None:
     with atomic_file(path) as write:
         write(text.encode())
     sync_directory(path.parent)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file; return False if another process holds the lock.
+
+    The kernel releases the lock however the process ends.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sync_directory(path: Path) -> None:

@@ -4,9 +4,8 @@
 `step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
 that the steps share. The manifest lists every file with its digest and is renamed into
 place last, so a checkpoint exists if its manifest does. It is canonical JSON with its own
-checksum, so that any altered byte is detected, and no field of it is used before it is
-checked. Files that no manifest lists are left over from a crash and are deleted at the
-next save.
+checksum, and no field of it is used before it is checked. Files that no manifest lists are
+left over from a crash and are deleted at the next save.
 """
 
 import hashlib
@@ -65,14 +64,9 @@ class Manifest(NamedTuple):
 
 def encode_manifest(manifest: Manifest) -> str:
     """Return the text of a manifest. Raises TypeError if `extra` does not fit into JSON."""
-    content = {
-        "format": FORMAT,
-        **manifest._asdict(),
-        "replay": manifest.replay._asdict()
-        if isinstance(manifest.replay, SavedReplay)
-        else manifest.replay,
-        "checksum": "",
-    }
+    content = {"format": FORMAT, **manifest._asdict(), "checksum": ""}
+    if isinstance(manifest.replay, SavedReplay):
+        content["replay"] = manifest.replay._asdict()
     try:
         # Through JSON once, so that what is read back is encoded to the same bytes.
         content = json.loads(json.dumps(content))
@@ -95,13 +89,10 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
         content = json.loads(text)
         whole = "checksum" in content and _canonical(content) == text
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedFileError(
-            f"{path} is truncated, altered or no manifest."
-        ) from error
+        message = f"{path} is truncated, altered or no manifest."
+        raise DamagedFileError(message) from error
     if not whole:
-        raise DamagedFileError(
-            f"{path} is altered or no manifest: its checksum is wrong."
-        )
+        raise DamagedFileError(f"{path} is altered or no manifest (wrong checksum).")
     version = content.get("format")
     if type(version) is int and version > FORMAT:
         raise ValueError(
@@ -133,15 +124,12 @@ def _parse_manifest(content: dict[str, Any]) -> Manifest:
             Segment(count(first), count(last), digest(file_digest))
             for first, last, file_digest in replay["segments"]
         ]
-        replay = SavedReplay(
-            count(replay["capacity"]), count(replay["inserted"]), segments
-        )
+        sizes = count(replay["capacity"]), count(replay["inserted"])
+        replay = SavedReplay(*sizes, segments)
     elif replay not in (None, NOT_SAVED):
         raise ValueError("not a replay")
-    state_digest = digest(content["state_digest"])
-    return Manifest(
-        count(content["step"]), state_digest, replay, dict(content["extra"])
-    )
+    step, state_digest = count(content["step"]), digest(content["state_digest"])
+    return Manifest(step, state_digest, replay, dict(content["extra"]))
 
 
 class Loaded(NamedTuple):
@@ -163,8 +151,7 @@ class Checkpoints:
         self, directory: Path, keep: int = 2, include_replay: bool = True
     ) -> None:
         check_count("keep", keep)
-        self.directory = directory
-        self.keep = keep
+        self.directory, self.keep = directory, keep
         self.include_replay = include_replay
         self._current: int | None = None
         self._segments: list[Segment] = []
@@ -187,7 +174,15 @@ class Checkpoints:
         `extra` is anything that fits into JSON. Saving the same step again replaces it.
         Returns the manifest's path. A failure leaves the earlier checkpoints unchanged.
         """
-        self._check_order(step)
+        if self._current is None and self.steps():
+            raise ValueError(
+                f"{self.directory} already holds a run's checkpoints, the newest of "
+                f"step {self.steps()[-1]}. Resume that run, or start in another directory."
+            )
+        if not 0 <= step < 10**12 or (self._current or 0) > step:
+            raise ValueError(
+                f"Checkpoints go forward: got step {step} after {self._current or 0}."
+            )
         make_directory(self.directory / "replay")
         try:
             manifest = self._write(step, state, replay, extra or {})
@@ -203,15 +198,11 @@ class Checkpoints:
     def _write(
         self, step: int, state: PyTree, replay: Replay | None, extra: dict[str, Any]
     ) -> Manifest:
-        saved: SavedReplay | str | None = None
-        if replay is not None:
-            saved = NOT_SAVED
-            if self.include_replay:
-                segments = save_segments(
-                    self.directory / "replay", replay, self._segments
-                )
-                capacity = capacity_of(replay.storage)
-                saved = SavedReplay(capacity, int(replay.inserted), segments)
+        saved = None if replay is None else NOT_SAVED
+        if replay is not None and self.include_replay:
+            folder, capacity = self.directory / "replay", capacity_of(replay.storage)
+            segments = save_segments(folder, replay, self._segments)
+            saved = SavedReplay(capacity, int(replay.inserted), segments)
         unnamed = self.directory / f"{TEMPORARY}state.arrays"
         manifest = Manifest(step, save_arrays(unnamed, state), saved, extra)
         with disk_errors(self.directory, "write"):
@@ -266,17 +257,6 @@ class Checkpoints:
         )
         warnings = () if exact else (warning,)
         return Loaded(manifest.step, state, replay, manifest.extra, exact, warnings)
-
-    def _check_order(self, step: int) -> None:
-        if self._current is None and self.steps():
-            raise ValueError(
-                f"{self.directory} already holds a run's checkpoints, the newest of "
-                f"step {self.steps()[-1]}. Resume that run, or start in another directory."
-            )
-        if not 0 <= step < 10**12 or (self._current or 0) > step:
-            raise ValueError(
-                f"Checkpoints go forward: got step {step} after {self._current or 0}."
-            )
 
     def _manifest_path(self, step: int) -> Path:
         return self.directory / f"step-{step:012d}.json"

@@ -6,7 +6,6 @@ times are written only to timings.csv, so that the other files are reproducible 
 byte. The meaning of the columns is defined by the training loop.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -21,7 +20,13 @@ import yaml
 from orac.config.schema import Config
 from orac.config.serialization import to_dict
 from orac.config.validation import check_choice, check_count
-from orac.runs.atomic_io import disk_errors, make_directory, write_all, write_text
+from orac.runs.atomic_io import (
+    disk_errors,
+    make_directory,
+    try_lock,
+    write_all,
+    write_text,
+)
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.loggers import CsvLog, truncate_file
 from orac.runs.machine import describe_machine, machine_differences
@@ -85,9 +90,8 @@ class RunDirectory:
                 )
             write_meta(path, describe_machine())
             # The config is written last, because a directory with a config is a run.
-            write_text(
-                path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False)
-            )
+            text = yaml.safe_dump(dict(config), sort_keys=False)
+            write_text(path / "config.yaml", text)
         except BaseException:
             run.close()
             raise
@@ -215,9 +219,7 @@ def safe_name(text: str) -> str:
     """Return one path component for any id: `ALE/Pong-v5` becomes `ALE-Pong-v5`."""
     safe = re.sub(r"[^A-Za-z0-9._+=-]+", "-", text).strip(".-")
     if not safe:
-        raise ValueError(
-            f"A name needs letters or digits to be a directory, got {text!r}."
-        )
+        raise ValueError(f"A directory's name needs letters or digits, got {text!r}.")
     return safe
 
 
@@ -250,25 +252,23 @@ def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read: {error}. Restore it.") from error
     if not isinstance(content, dict):
-        raise ValueError(
-            f"{file} must hold named values, found {type(content).__name__}."
-        )
+        kind = type(content).__name__
+        raise ValueError(f"{file} must hold named values, found {kind}.")
     return content
 
 
 def _acquire_lock(path: Path) -> int:
     """Lock `<run>/lock` until the returned descriptor is closed.
 
-    The kernel releases the lock however the process ends. A process that it forked shares
-    the lock until `_drop_locks` has run there, which may take a moment on a busy machine:
-    a lock whose owner has ended is therefore waited for.
+    A forked process shares the lock until `_drop_locks` has run there, which may take a
+    moment on a busy machine: a lock whose owner has ended is therefore waited for.
     """
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 owner = os.pread(descriptor, 200, 0).decode(errors="replace")
                 if _is_running(owner) or time.monotonic() > deadline:
                     raise RunInUse(
@@ -287,14 +287,6 @@ def _acquire_lock(path: Path) -> int:
     return descriptor
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _is_running(owner: str) -> bool:
     """Return False only if `owner`, the text in a lock, is a local process that ended."""
     found = re.fullmatch(r"process (\d+) on (.*)", owner)
@@ -305,5 +297,5 @@ def _is_running(owner: str) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return True
+        pass
     return True

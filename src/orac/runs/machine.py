@@ -5,7 +5,6 @@ of processors that a process may use. Processors are claimed by locking a file, 
 two runs on one machine do not share one while another is idle.
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -16,14 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = {
-    "orac": "orac-rl",
-    "jax": "jax",
-    "jaxlib": "jaxlib",
-    "numpy": "numpy",
-    "optax": "optax",
-    "gymnasium": "gymnasium",
-}
+from orac.runs.atomic_io import try_lock
+
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium")
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 
 DECISIVE = ("versions", "machine", "threads", "thread_variables")
@@ -34,7 +28,8 @@ def describe_machine() -> dict[str, Any]:
     """Describe this process: versions, platform, threads and commit."""
     return {
         "versions": {
-            **{name: _version(package) for name, package in PACKAGES.items()},
+            "orac": _version("orac-rl"),
+            **{name: _version(name) for name in PACKAGES},
             "python": platform.python_version(),
         },
         "platform": platform.platform(),
@@ -55,7 +50,7 @@ def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list
         old, new = then.get(field), now.get(field)
         if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
             old, new = {field: old}, {field: new}
-        for name in dict.fromkeys([*old, *new]):
+        for name in {**old, **new}:
             values = (old.get(name), new.get(name))
             if values[0] != values[1]:
                 was, is_now = ("unset" if v is None else v for v in values)
@@ -75,13 +70,10 @@ def _version(package: str) -> str | None:
 
 def _commit(folder: Path) -> str | None:
     """Return the commit of a folder's repository, marked if files were changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         run = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            cwd=folder,
+            command, capture_output=True, text=True, timeout=5, cwd=folder
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -126,21 +118,17 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
     folder.mkdir(exist_ok=True)
     chosen = []
     for processor in allowed:
-        if len(chosen) < threads and _claim(folder / str(processor)):
+        if len(chosen) == threads:
+            break
+        # The descriptor of a claimed file stays open until the process ends.
+        descriptor = os.open(folder / str(processor), os.O_RDWR | os.O_CREAT, 0o600)
+        if try_lock(descriptor):
             chosen.append(processor)
+        else:
+            os.close(descriptor)
     # The first busy one differs between processes, so that all are shared evenly.
     start = os.getpid() % len(allowed)
     busy = [p for p in allowed[start:] + allowed[:start] if p not in chosen]
     chosen += busy[: threads - len(chosen)]
     os.sched_setaffinity(0, chosen)
     return sorted(chosen)
-
-
-def _claim(file: Path) -> bool:
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return False
-    return True

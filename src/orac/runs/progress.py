@@ -36,16 +36,13 @@ class Progress:
     ) -> None:
         """Start at `start_step`; plain lines are at least `line_seconds` apart."""
         self.total_steps = total_steps
-        self._quiet = quiet
-        self._line_seconds = line_seconds
-        self._console = console or Console()
-        self._clock = clock
-        self._step = start_step
+        self._quiet, self._line_seconds = quiet, line_seconds
+        self._console, self._clock = console or Console(), clock
+        self._step = self._shown_step = start_step
+        self._shown_at = -math.inf
         # Only recent times, because the first include the compilation.
         self._times = deque([(clock(), start_step)], maxlen=12)
         self._metrics: dict[str, float] = {}
-        self._shown_at = float("-inf")
-        self._shown_step = start_step
         self._live: Live | None = None
 
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
@@ -73,40 +70,6 @@ class Progress:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        self._live.update(self._bar(), refresh=True)
-
-    def steps_per_second(self) -> float:
-        """Return the speed over the last few updates; 0 before the first."""
-        (first_time, first_step), (last_time, last_step) = (
-            self._times[0],
-            self._times[-1],
-        )
-        elapsed = last_time - first_time
-        return (last_step - first_step) / elapsed if elapsed > 0 else 0.0
-
-    def seconds_left(self) -> float | None:
-        """Return the estimated time left; None while the speed is unknown."""
-        rate = self.steps_per_second()
-        return max(0, self.total_steps - self._step) / rate if rate > 0 else None
-
-    def line(self) -> str:
-        """Return the whole display as one line of plain text."""
-        parts = [f"step {self._step:,}/{self.total_steps:,}", self._speed()]
-        return "  ".join([*parts, self._numbers()]).rstrip()
-
-    def _speed(self) -> str:
-        left = clock_text(self.seconds_left())
-        return f"{self.steps_per_second():,.0f} steps/s  left {left}"
-
-    def _numbers(self) -> str:
-        names = [name for name in FIRST_METRICS if name in self._metrics]
-        names += [name for name in self._metrics if name not in FIRST_METRICS]
-        # A dash stands for a metric that has no value yet.
-        values = {name: self._metrics[name] for name in names}
-        texts = {k: "-" if math.isnan(v) else f"{v:.4g}" for k, v in values.items()}
-        return "  ".join(f"{name} {text}" for name, text in texts.items())
-
-    def _bar(self) -> Group:
         share = self._step / max(1, self.total_steps)
         grid = Table.grid(padding=(0, 2))
         grid.add_row(
@@ -115,7 +78,37 @@ class Progress:
             f"{self._step:,}/{self.total_steps:,}",
             self._speed(),
         )
-        return Group(grid, Text(self._numbers(), overflow="fold"))
+        bar = Group(grid, Text(self._numbers(), overflow="fold"))
+        self._live.update(bar, refresh=True)
+
+    def steps_per_second(self) -> float:
+        """Return the speed over the last few updates; 0 before the first."""
+        (start, first_step), (end, last_step) = self._times[0], self._times[-1]
+        return (last_step - first_step) / (end - start) if end > start else 0.0
+
+    def seconds_left(self) -> float | None:
+        """Return the estimated time left; None while the speed is unknown."""
+        rate = self.steps_per_second()
+        return max(0, self.total_steps - self._step) / rate if rate > 0 else None
+
+    def line(self) -> str:
+        """Return the whole display as one line of plain text."""
+        steps = f"step {self._step:,}/{self.total_steps:,}"
+        return f"{steps}  {self._speed()}  {self._numbers()}".rstrip()
+
+    def _speed(self) -> str:
+        left = clock_text(self.seconds_left())
+        return f"{self.steps_per_second():,.0f} steps/s  left {left}"
+
+    def _numbers(self) -> str:
+        names = sorted(
+            self._metrics, key=lambda name: (*FIRST_METRICS, name).index(name)
+        )
+        values = [(name, self._metrics[name]) for name in names]
+        # A dash stands for a metric that has no value yet.
+        return "  ".join(
+            f"{k} {'-' if math.isnan(v) else f'{v:.4g}'}" for k, v in values
+        )
 
     def close(self) -> None:
         """Show the last state and release the terminal. Closing twice has no effect."""

@@ -66,24 +66,10 @@ def save_segments(
     directory: Path, replay: Replay, written: list[Segment]
 ) -> list[Segment]:
     """Write the rows that are not in `written`. Returns all segments of the replay."""
-    keep, ranges = _plan(replay, written)
-    fresh = []
-    for first, last in ranges:
-        rows = read_rows(replay.storage, first, last)
-        path = directory / Segment(first, last, "").name
-        fresh.append(Segment(first, last, save_arrays(path, rows)))
-    return keep + fresh
-
-
-def _plan(
-    replay: Replay, written: list[Segment]
-) -> tuple[list[Segment], list[tuple[int, int]]]:
-    """Return the segments that stay as they are, and the ranges of rows to write."""
     inserted, capacity = int(replay.inserted), capacity_of(replay.storage)
     leaves = jax.tree.leaves(replay.storage)
-    row_bytes = max(
-        1, sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)
-    )
+    sizes = [math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves]
+    row_bytes = max(1, sum(sizes))
     oldest = max(0, inserted - capacity)
     if written and written[-1].last > inserted:
         raise ValueError(
@@ -94,17 +80,20 @@ def _plan(
     first = max(oldest, keep[-1].last if keep else 0)
     # Two neighbours are merged if the older is not the larger, as in a binary counter:
     # each row is rewritten a logarithmic number of times, from the replay in memory.
-    while (
-        first < inserted and keep and keep[-1].last - keep[-1].first <= inserted - first
-    ):
-        merged = max(oldest, keep[-1].first)
-        if (inserted - merged) * row_bytes > MERGE_BYTES:
+    while first < inserted and keep:
+        older = keep[-1]
+        merged = max(oldest, older.first)
+        is_larger = older.last - older.first > inserted - first
+        if is_larger or (inserted - merged) * row_bytes > MERGE_BYTES:
             break
         first = merged
         keep.pop()
     max_rows = max(1, SEGMENT_BYTES // row_bytes)
-    cuts = [*range(first, inserted, max_rows), inserted]
-    return keep, list(pairwise(cuts))
+    for start, stop in pairwise([*range(first, inserted, max_rows), inserted]):
+        rows = read_rows(replay.storage, start, stop)
+        path = directory / Segment(start, stop, "").name
+        keep.append(Segment(start, stop, save_arrays(path, rows)))
+    return keep
 
 
 def read_rows(storage: PyTree, first: int, last: int) -> PyTree:
@@ -143,17 +132,18 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
     buffers = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
     for segment in saved.segments:
         count = segment.last - segment.first
-        like = [
+        like = structure.unflatten(
             np.broadcast_to(np.zeros((), x.dtype), (count, *x.shape[1:]))
             for x in buffers
-        ]
-        rows = load_arrays(
-            directory / segment.name, structure.unflatten(like), segment.digest
         )
+        rows = load_arrays(directory / segment.name, like, segment.digest)
         # The oldest segment may start with rows that have been overwritten since.
         skip = max(0, saved.inserted - capacity - segment.first)
         for buffer, values in zip(buffers, jax.tree.leaves(rows), strict=True):
-            _insert(buffer, values[skip:], segment.first + skip)
+            # The rows may go around the end of the ring.
+            start = (segment.first + skip) % capacity
+            head, tail = np.split(values[skip:], [capacity - start])
+            buffer[start : start + len(head)], buffer[: len(tail)] = head, tail
     storage = []
     for leaf in leaves:
         buffer = buffers.pop(0)
@@ -164,14 +154,6 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
         if not isinstance(like, np.ndarray | np.generic):
             inserted = jnp.array(inserted)
     return template._replace(storage=structure.unflatten(storage), inserted=inserted)
-
-
-def _insert(buffer: np.ndarray, rows: np.ndarray, first: int) -> None:
-    """Put rows into a ring buffer from row number `first` on, around its end if needed."""
-    start = first % len(buffer)
-    before_end = min(len(rows), len(buffer) - start)
-    buffer[start : start + before_end] = rows[:before_end]
-    buffer[: len(rows) - before_end] = rows[before_end:]
 
 
 def empty_replay(template: Replay) -> Replay:
@@ -186,11 +168,9 @@ def _check_segments(directory: Path, saved: SavedReplay) -> None:
     for index, segment in enumerate(saved.segments):
         adjacent = segment.first <= reached if index == 0 else segment.first == reached
         if not (adjacent and reached < segment.last):
-            raise DamagedFileError(
-                f"{directory / segment.name} does not continue the rows before it."
-            )
+            file = directory / segment.name
+            raise DamagedFileError(f"{file} does not continue the rows before it.")
         reached = segment.last
     if reached != saved.inserted:
-        raise DamagedFileError(
-            f"{directory} lacks the rows from {reached} to {saved.inserted}."
-        )
+        lacking = f"{directory} lacks the rows from {reached} to {saved.inserted}."
+        raise DamagedFileError(lacking)
