@@ -166,7 +166,7 @@ def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
         agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     assert [str(warning.message) for warning in told] == [
         "no cost_limit was given for Pendulum-v1, so the mean of its cost is held below 25 "
-        "an episode. Pass cost_limit= and tail=."
+        "per episode. Pass cost_limit= and tail=."
     ]
     agent.learn(300, progress_bar=False)
     assert agent.num_timesteps == 300
@@ -238,7 +238,7 @@ def test_several_costs_come_in_one_array_and_a_saved_agent_finds_them_again(tmp_
         orac.load(tmp_path / "agent.orac")
     assert str(caught.value) == (
         "the environment of this run is called 'TwoCosts', which Gymnasium does not know "
-        "here. Give it again as env= (the class, factory or object that it was trained in), "
+        "here. Pass it again as env= (the class, factory or object that it was trained in), "
         "or import what registers it (in the shell --env-id module:Name-v0)."
     )
 
@@ -288,8 +288,13 @@ def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
 
 def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
     late = replace(pendulum.config.training, learning_starts=500)
-    monkeypatch.setattr(pendulum, "config", replace(pendulum.config, training=late))
-    monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
+    config = replace(pendulum.config, training=late)
+    monkeypatch.setattr(pendulum.runner, "config", config)
+    monkeypatch.setattr(
+        pendulum.runner,
+        "configure",
+        lambda config: setattr(pendulum.runner, "config", config),
+    )
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
     with pytest.warns(orac.api.ShortRunWarning) as told:
         pendulum.learn(500, progress_bar=False)
@@ -300,15 +305,15 @@ def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
     )
 
 
-def test_training_on_beside_a_run_directory_is_warned_about(
+def test_training_that_is_not_recorded_in_the_run_directory_warns(
     pendulum, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(pendulum, "run_path", tmp_path / "seed-000")
-    monkeypatch.setattr(pendulum, "config", pendulum.config)
     monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
     with pytest.warns(
-        orac.api.NotRecordedWarning, match=r"seed-000, which .* orac.resume"
+        orac.api.NotRecordedWarning,
+        match=r"not be written to .*seed-000. Use orac.resume",
     ):
         pendulum.learn(500, progress_bar=False)
 
@@ -363,8 +368,8 @@ def test_what_cannot_be_trained_is_refused_with_a_sentence(options, fragment):
 
 
 WORDS_OF_ANOTHER_KIND = {
-    "orac.ORAC(MAZE, constraints=orac.Constraint('cost'))": "constraints must be a list of "
-    "them, got Constraint(name='cost', limit=25.0",
+    "orac.ORAC(MAZE, constraints=orac.Constraint('cost'))": "constraints must be a "
+    "list, got Constraint(name='cost', limit=25.0",
     "orac.ORAC(MAZE, constraints=[{'name': 'cost'}])": "constraints must each be an "
     "orac.Constraint, got {'name': 'cost'}. Write constraints=[orac.Constraint(",
     "orac.ORAC(MAZE, tail='x')": "tail must be in (0, 1], got 'x'.",
@@ -375,7 +380,7 @@ WORDS_OF_ANOTHER_KIND = {
     "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be below 2**32",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be below 2**32",
-    "AGENT.predict({'a': 1.0})": "must be an array of 2 numbers or a batch of such rows, got a",
+    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of such rows, got a",
 }
 
 

@@ -76,7 +76,7 @@ def test_config_holds_the_name_of_the_function(run):
 
 def test_loading_a_run_does_not_import_its_cost_function(own, run):
     for load in (orac.load, orac.resume):
-        with pytest.raises(ValueError, match="does not cause its import"):
+        with pytest.raises(ValueError, match="orac never imports code"):
             load(run)
     assert not own.was_run()
     assert orac.load(run, cost_fn=COST_FN).num_timesteps == 400
@@ -86,7 +86,7 @@ def test_loading_a_run_does_not_import_its_cost_function(own, run):
 @pytest.mark.parametrize("command", ["resume", "evaluate"])
 def test_command_names_the_missing_option_and_works_with_it(own, run, command, capsys):
     assert main([command, str(run)]) == 1
-    assert f"Pass it with --cost-fn {COST_FN}" in capsys.readouterr().err
+    assert f"Pass it again with --cost-fn {COST_FN}" in capsys.readouterr().err
     assert not own.was_run()
     more = ["--episodes=2"] if command == "evaluate" else ["--quiet"]
     assert main([command, str(run), f"--cost-fn={COST_FN}", *more]) == 0
@@ -99,7 +99,7 @@ def test_command_names_the_missing_option_and_works_with_it(own, run, command, c
 def test_config_file_does_not_cause_an_import(own, run, tmp_path, capsys):
     config = [f"--config={run / 'config.yaml'}", f"--out={tmp_path}"]
     assert main(["train", *config]) == 1
-    assert "does not cause its import" in capsys.readouterr().err
+    assert "orac never imports code" in capsys.readouterr().err
     assert not own.was_run() and not list(tmp_path.iterdir())
 
 
@@ -107,7 +107,7 @@ def test_loading_a_saved_agent_does_not_import_its_cost_function(own, run, tmp_p
     orac.load(run, cost_fn=lambda *_: 0.0).save(tmp_path / "agent.zip")
     assert not own.was_run()
     assert load_agent(tmp_path / "agent.zip")[0].env.cost_fn.endswith("<lambda>")
-    with pytest.raises(ValueError, match=r"<lambda>'\. A file may name a function"):
+    with pytest.raises(ValueError, match=r"<lambda>', and orac never imports code"):
         orac.load(tmp_path / "agent.zip")
     orac.load(tmp_path / "agent.zip", cost_fn=lambda *_: 0.0)
 
@@ -129,6 +129,8 @@ def test_loading_a_run_does_not_import_the_module_of_its_environment(
     (copy / "config.yaml").write_text(
         text.replace("id: Pendulum-v1", "id: own_costs:Swing-v0")
     )
-    with pytest.raises(ValueError, match="Pass it with --env-id own_costs:Swing-v0"):
+    with pytest.raises(
+        ValueError, match="Pass it again with --env-id own_costs:Swing-v0"
+    ):
         orac.load(copy, cost_fn=COST_FN)
     assert not own.was_run()

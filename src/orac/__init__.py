@@ -1,7 +1,7 @@
 """Risk-averse constrained reinforcement learning.
 
-`import orac` is cheap: names are imported when they are first used, so that an exported
-policy runs where neither JAX nor Gymnasium is installed.
+Public names are imported when they are first used, so `import orac` is fast and an exported
+policy runs without JAX and Gymnasium.
 """
 
 import importlib
@@ -68,8 +68,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'orac' has no attribute {name!r}") from None
 
 
-# Gymnasium learns our environments' names with the import. Only where Gymnasium itself is
-# missing, as beside an exported policy, is that no error.
+# Register our environments with Gymnasium. An exported policy also runs without Gymnasium,
+# so a missing Gymnasium is not an error here.
 try:
     import orac.envs  # noqa: F401
 except ModuleNotFoundError as error:

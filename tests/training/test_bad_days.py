@@ -268,8 +268,8 @@ def test_an_environment_without_a_state_to_save_goes_on_and_says_so(tmp_path):
         log=told.append,
     )
     assert told == [
-        "The environment's own state could not be saved, so its episodes start anew: the "
-        "run goes on, but not bit for bit."
+        "The environment's state could not be saved, so its episodes start again: the "
+        "run continues, but not bit for bit."
     ]
     with RunDirectory.open(agent.run_path):
         last = (agent.run_path / "metrics.csv").read_text().splitlines()[-1]

@@ -98,7 +98,7 @@ def test_a_number_of_the_environment_is_named_before_what_came_of_it(name):
         check_report(wrong, 0, 2, LAST_GOOD)
     assert str(error.value) == (
         f"the environment's {name} must be finite, but it was not at step 6. {LAST_GOOD} "
-        "Its step returned it: mend it there."
+        "Its step returned it: fix it there."
     )
 
 
@@ -119,7 +119,7 @@ def test_a_negative_cost_stops_the_run_with_its_step(paid, ended, step):
         check_report(wrong, 0, 2, LAST_GOOD)
     assert str(error.value) == (
         "the environment's cost must be at least 0, but one was negative at step "
-        f"{step}. {LAST_GOOD} Its step returned it: mend it there."
+        f"{step}. {LAST_GOOD} Its step returned it: fix it there."
     )
 
 

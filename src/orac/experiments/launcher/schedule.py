@@ -124,7 +124,7 @@ class Backend(Protocol):
 
 
 def check_plan(runs: Sequence[PlannedRun]) -> None:
-    """Raise a `ValueError` for two runs in one place, or beside runs with other settings.
+    """Raise a `ValueError` for two runs in one place, or next to runs of other settings.
 
     The runs in one directory must differ only in their seed, because a table shows them
     as one row.
