@@ -380,7 +380,8 @@ WORDS_OF_ANOTHER_KIND = {
     "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be below 2**32",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be below 2**32",
-    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of such rows, got a",
+    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of "
+    "such rows, got a",
 }
 
 
