@@ -304,7 +304,9 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with pytest.raises(DiskError, match=r"the disk is full. Earlier saves are intact"):
+        with pytest.raises(
+            DiskError, match=r"the disk is full. Earlier saves are intact"
+        ):
             save(checkpoints, 70)
     after = sorted(os.listdir(directory) + os.listdir(directory / "replay"))
     # The last call only syncs a checkpoint that is already complete.

@@ -307,8 +307,11 @@ def test_logs_are_truncated_to_the_checkpoint(tmp_path):
         metrics = run.log("metrics", ["step"])
         metrics.append({"step": 2})
         assert run.log_sizes()["metrics"] == 9
+        with pytest.raises(ValueError, match="before you open one"):
+            run.truncate_logs({"metrics": 7})
+    with RunDirectory.open(path) as run:
         run.truncate_logs({"metrics": 7})
-        metrics.append({"step": 3})
+        run.log("metrics", ["step"]).append({"step": 3})
     assert (path / "metrics.csv").read_text() == "step\n1\n3\n"
 
 

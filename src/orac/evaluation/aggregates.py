@@ -15,7 +15,9 @@ from scipy import special
 from orac.evaluation.intervals import (
     ALL_EQUAL,
     ONE_RUN,
+    UNBOUNDED,
     Band,
+    Bounds,
     Interval,
     check_level,
     clopper_pearson,
@@ -40,17 +42,14 @@ def stratified_resamples(
 
 
 def interquartile_mean(
-    scores: ArrayLike,
-    level: float = 0.95,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
+    scores: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Interval:
     """Return the mean of the middle half of all runs of all tasks.
 
     Each side of the interval is the longer of two: the percentile interval of the
     stratified bootstrap with its levels moved out to Phi(-+ t sqrt(n / (n - 1)))
     (Hesterberg, 2015, arXiv:1411.5279), and Student's interval with the bootstrap's
-    standard error. `n` is the number of runs per task. `bounds` are the smallest and
-    largest possible score, as in `intervals.mean_band`.
+    standard error, and it is cut at `bounds`. `n` is the number of runs per task.
     """
     check_level(level)
     scores = finite_values(scores, 2)

@@ -3,13 +3,10 @@
 `cvar_upper_bound` holds for every distribution on [0, cost_bound] and every number of
 episodes, with probability at least `level`. A certificate is about the policy that played
 the episodes, not about the algorithm that trained it, and its episodes must not have been
-used to choose that policy.
-
-The method is betting. Waudby-Smith and Ramdas (2024, arXiv:2010.09686) bound the mean of a
-bounded variable by the wealth of a gambler who bets that the mean is low. Here the variable
-is the excess over a pivot, because CVaR <= pivot + E(X - pivot)+ / tail for every pivot.
-Both the pivot and the bet are chosen from earlier episodes. `docs/statistics.md` has the
-proof and a comparison with other bounds.
+used to choose that policy. The method is betting: Waudby-Smith and Ramdas (2024,
+arXiv:2010.09686) bound the mean of a bounded variable by the wealth of a gambler who bets
+that the mean is low. Here the variable is the excess over a pivot (see `Bets`).
+`docs/statistics.md` has the proof and a comparison with other bounds.
 """
 
 import math
@@ -102,33 +99,26 @@ def certify_cvar(
     episode's cost, there is no certificate of CVaR, and the sentence has that of
     `certify_violations` instead.
     """
-    episodes = _episode_costs(costs, cost_bound)
+    costs = _episode_costs(costs, cost_bound)
     _check_tail(tail)
     check_range("cost_limit", cost_limit, 0)
-    name = "mean" if tail == 1 else f"CVaR at {tail:g}"
-    upper, needed, remark = None, None, ""
+    quantity = f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
+    n, needed = len(costs), None
     if cost_bound is None:
-        violations = certify_violations(episodes, cost_limit, tail, level)
+        violations = certify_violations(costs, cost_limit, tail, level)
         remark = (
             "the environment declares no bound of an episode's cost, and without one a "
             "single unseen episode could cost anything. What can be said without it: "
             + violations.sentence()
         )
-    else:
-        upper = cvar_upper_bound(episodes, tail, cost_bound, level)
-        if upper > cost_limit > estimate:
-            needed = episodes_needed(episodes, cost_limit, tail, cost_bound, level)
-    return Certificate(
-        quantity=f"the {name} of episode cost",
-        estimate=estimate,
-        upper=upper,
-        limit=cost_limit,
-        level=level,
-        episodes=len(episodes),
-        episodes_needed=needed,
-        cost_bound=cost_bound,
-        remark=remark,
-    )
+        return Certificate(
+            quantity, estimate, None, cost_limit, level, n, remark=remark
+        )
+    upper = cvar_upper_bound(costs, tail, cost_bound, level)
+    if upper > cost_limit > estimate:
+        needed = episodes_needed(costs, cost_limit, tail, cost_bound, level)
+    numbers = (estimate, upper, cost_limit, level, n, needed, cost_bound)
+    return Certificate(quantity, *numbers)
 
 
 def certify_violations(

@@ -16,6 +16,9 @@ from scipy import special
 
 ONE_RUN = "one run gives no interval"
 ALL_EQUAL = "all runs equal, which gives no interval"
+Bounds = tuple[float, float]
+"""Smallest and largest possible mean or score, such as (0, 1) for a proportion."""
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 _RESAMPLES = 5_000
 _MAX_WIDENING = 1.5
 """Largest factor by which skew widens one side of Student's interval; see `mean_band`."""
@@ -72,9 +75,7 @@ def check_proportion(successes: float, n: float) -> None:
 
 
 def mean_interval(
-    values: ArrayLike,
-    level: float = 0.95,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
+    values: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Interval:
     """Return the mean over runs with the interval of `mean_band`.
 
@@ -92,17 +93,15 @@ def mean_interval(
 
 
 def mean_band(
-    values: ArrayLike,
-    level: float = 0.95,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
+    values: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Band:
     """Return the mean over runs at each point of (run, point), with an interval.
 
     It is Student's interval widened by skew: each side is multiplied by the quantile of
     the studentised bootstrap divided by that of t, clipped to [1, 1.5]. So normal data keep
     Student's interval, and skewed data get a longer side. With fewer than 4 or more than
-    200 runs it is not widened. The interval is NaN where all runs are equal. `bounds` are
-    the smallest and largest possible mean, such as 0 and 1 for a proportion.
+    200 runs it is not widened. The interval is NaN where all runs are equal, and is cut at
+    `bounds`.
     """
     check_level(level)
     values = finite_values(values, 2)
@@ -122,12 +121,8 @@ def _all_equal(values: np.ndarray) -> np.ndarray:
     return np.ptp(values, axis=0) <= 1e-12 * np.abs(values).max(axis=0)
 
 
-def _is_widened(n: int) -> bool:
-    return 4 <= n <= 200
-
-
 def _widened(*sizes: int) -> str:
-    return ", widened by skew" if any(map(_is_widened, sizes)) else ""
+    return ", widened by skew" if any(4 <= n <= 200 for n in sizes) else ""
 
 
 def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +132,7 @@ def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.nd
     determines the lower side of the interval, and vice versa.
     """
     n = len(centred)
-    if not _is_widened(n):
+    if not _widened(n):
         return np.ones(centred.shape[1]), np.ones(centred.shape[1])
     weights = _resampling_weights(n)
     shift = weights @ centred
@@ -157,23 +152,19 @@ def _resampling_weights(n: int) -> np.ndarray:
 
 
 def difference_interval(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    level: float = 0.95,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
+    ours: ArrayLike, theirs: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Interval:
     """Return the mean of `ours` minus the mean of `theirs` with Welch's t interval (1947).
 
     The two standard errors are widened by skew on each side, as in `mean_band`. `n` is the
     smaller number of runs. Runs are not paired, because sharing a seed does not make two
     different agents alike. Two sets of equal runs have no interval. `bounds` are those of
-    one mean, as in `mean_band`.
+    one mean.
     """
     check_level(level)
     sets = [finite_values(ours, 1), finite_values(theirs, 1)]
     estimate = float(sets[0].mean() - sets[1].mean())
-    counts = [len(values) for values in sets]
-    sizes = np.array(counts)
+    sizes = np.array([len(values) for values in sets])
     n = int(sizes.min())
     if n == 1:
         return Interval(estimate, None, None, level, ONE_RUN, n)
@@ -190,7 +181,9 @@ def difference_interval(
     largest = bounds[1] - bounds[0]
     low = max(estimate - quantile * below, -largest)
     high = min(estimate + quantile * above, largest)
-    return Interval(estimate, low, high, level, f"Welch t{_widened(*counts)}", n)
+    return Interval(
+        estimate, low, high, level, f"Welch t{_widened(*map(len, sets))}", n
+    )
 
 
 def proportion_interval(successes: float, n: int, level: float = 0.95) -> Interval:

@@ -34,14 +34,12 @@ class Episodes:
 
     def rows(self, cost_names: Sequence[str]) -> list[dict[str, float]]:
         """Return one dict of numbers per episode, as in `evaluations.csv`."""
+        columns = [cost_column(name) for name in cost_names]
         return [
             {
                 "episode": i,
                 "reward": float(self.reward[i]),
-                **{
-                    cost_column(name): float(self.cost[i, m])
-                    for m, name in enumerate(cost_names)
-                },
+                **dict(zip(columns, self.cost[i].tolist(), strict=True)),
                 "length": int(self.length[i]),
                 **{name: float(values[i]) for name, values in self.metrics.items()},
             }
@@ -95,16 +93,16 @@ def summarise(
         summary[f"{prefix}/worst"] = float(costs.max())
         own_tail = [constraint.tail] if constraint else []
         for tail in sorted({float(tail) for tail in (*tails, *own_tail)}):
-            cvar = risk_of_episodes(costs, risk.cvar(tail))
-            summary[f"{prefix}/cvar_{tail:g}"] = cvar
+            summary[f"{prefix}/cvar_{tail:g}"] = risk_of_episodes(
+                costs, risk.cvar(tail)
+            )
             summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)
         if constraint:
             summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
             summary[f"{prefix}/limit"] = constraint.limit
-            summary[f"{prefix}/violation_rate"] = float(
-                # Written so that a cost which is not a number counts as a violation.
-                (~(costs <= constraint.limit)).mean()
-            )
+            # Written so that a cost which is not a number counts as a violation.
+            violated = ~(costs <= constraint.limit)
+            summary[f"{prefix}/violation_rate"] = float(violated.mean())
     labels_of = {metric.name: metric.labels for metric in metrics}
     for name, values in episodes.metrics.items():
         labels = labels_of.get(name, ())
@@ -144,25 +142,21 @@ def certify(
         bound = None if spec.cost_bounds is None else spec.cost_bounds[m]
         estimate = risk_of_episodes(costs, measure)
         if measure.name in ("cvar", "mean"):
-            tail = measure.parameter if measure.name == "cvar" else 1.0
             certificate = certify_cvar(
                 costs,
                 estimate,
                 cost_limit=float(constraint.limit),
-                tail=float(tail),
+                tail=float(measure.parameter) if measure.name == "cvar" else 1.0,
                 cost_bound=bound,
                 level=confidence,
             )
         else:
-            certificate = Certificate(
-                f"the {measure} of episode cost",
-                estimate,
-                upper=None,
-                limit=constraint.limit,
-                level=confidence,
-                episodes=len(costs),
-                remark="bounds that hold for finitely many episodes exist here only for CVaR "
-                "and the mean. Certify with risk 'cvar' and a tail.",
+            quantity = f"the {measure} of episode cost"
+            numbers = (estimate, None, constraint.limit, confidence, len(costs))
+            remark = (
+                "bounds that hold for finitely many episodes exist here only for CVaR and "
+                "the mean. Certify with risk 'cvar' and a tail."
             )
+            certificate = Certificate(quantity, *numbers, remark=remark)
         certificates.append(certificate)
     return certificates

@@ -22,12 +22,7 @@ from jaxtyping import Array, Key
 
 from orac.config import presets, serialization
 from orac.config.schema import Config, EnvConfig
-from orac.config.validation import (
-    check_count,
-    check_range,
-    frozen_value,
-    import_extra,
-)
+from orac.config.validation import check_count, check_range, frozen_value, import_extra
 from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
@@ -38,6 +33,8 @@ MAX_BATCH = 10_000
 """Largest number of episodes played at once; each needs memory for an environment."""
 MAX_EPISODES = 10_000_000
 """Largest number of episodes in one evaluation, because every episode is stored."""
+FRAMES_PER_SECOND = 20
+VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
 
 Policy = Callable[[Any, Array, Array], Array]
 """Function of (parameters, key, observations) that returns actions in the action box."""
@@ -60,8 +57,7 @@ def _roll_out(
 
     def keep_going(carry: Any) -> Array:
         t, *_, done = carry
-        limit = spec.episode_length or 1_000_000
-        return (t < limit) & ~done.all()
+        return (t < (spec.episode_length or 1_000_000)) & ~done.all()
 
     def step(carry: Any) -> Any:
         t, state, observation, (reward, cost, length, metrics), done = carry
@@ -74,10 +70,7 @@ def _roll_out(
             reward + now.reward * live,
             cost + now.cost * live[:, None],
             length + live,
-            {
-                name: jnp.where(live, now.metrics[name], metrics[name])
-                for name in metrics
-            },
+            {k: jnp.where(live, now.metrics[k], v) for k, v in metrics.items()},
         )
         return t + 1, state, now.observation, totals, done | now.done
 
@@ -91,15 +84,11 @@ def roll_out(
     """Play whole episodes in a JAX environment, in parallel on device."""
     check_episodes(episodes)
     batches = -(-episodes // MAX_BATCH)
-    keys = (
-        [jax.random.fold_in(key, i) for i in range(batches)] if batches > 1 else [key]
-    )
+    keys = [jax.random.fold_in(key, i) for i in range(batches)]
+    keys = keys if batches > 1 else [key]
     # Batches of equal size share one compiled program; surplus episodes are dropped.
     size = -(-episodes // batches)
-    parts = [
-        jax.tree.map(np.asarray, _roll_out(one, params, env, policy, size))
-        for one in keys
-    ]
+    parts = [jax.device_get(_roll_out(k, params, env, policy, size)) for k in keys]
     reward, cost, length, metrics = jax.tree.map(
         lambda *arrays: np.concatenate(arrays)[:episodes], *parts
     )
@@ -130,19 +119,16 @@ def roll_out_host(
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
-    quota = np.full(num_envs, episodes // num_envs)
-    quota[: episodes % num_envs] += 1
+    quota = episodes // num_envs + (np.arange(num_envs) < episodes % num_envs)
     finished: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
-    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-    observation = env.reset(seed=seed)
+    observation = env.reset(seed=int(jax.random.randint(key, (), 0, 2**31 - 1)))
     reward, length = np.zeros(num_envs), np.zeros(num_envs, int)
     cost = np.zeros((num_envs, spec.num_costs))
     step_number = 0
     while any(len(rows) < count for rows, count in zip(finished, quota, strict=True)):
         action = policy(jax.random.fold_in(key, step_number), observation)
         step = env.step(np.asarray(action))
-        step_number += 1
-        observation = step.observation
+        observation, step_number = step.observation, step_number + 1
         reward += np.where(step.valid, step.reward, 0)
         cost += np.where(step.valid[:, None], step.cost, 0)
         length += step.valid
@@ -163,11 +149,10 @@ def roll_out_host(
 def baseline_config(
     env_id: str, name: str, seed: int = 0, assignments: Sequence[str] = ()
 ) -> Config:
-    """Return the config for evaluating a hand-coded baseline.
+    """Return the paper's config of the environment with the baseline as its algorithm.
 
-    It is the paper's config of the environment with the baseline as its algorithm. Only
-    the environment, the constraints and the seed are used. `assignments` change fields,
-    such as `constraints.0.tail=0.1`.
+    Only the environment, the constraints and the seed are used. `assignments` change
+    fields, such as `constraints.0.tail=0.1`.
     """
     check_baseline(env_id, name)
     config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
@@ -180,18 +165,14 @@ def evaluate_baseline(
     """Evaluate the baseline of a `baseline_config`."""
     env = registry.make(config.env.id, **dict(config.env.params))
     baseline = make_baseline(config.env.id, config.algo, env)
-    played = roll_out(
-        jax.random.key(config.seed),
-        None,
-        env,
-        lambda params, key, observation: baseline(observation),
-        episodes,
-    )
-    spec = env.spec
-    summary = summarise(
-        played, config.constraints, spec.cost_names, spec.metrics, tails
-    )
-    return Evaluation(summary, played), spec
+
+    def policy(params: None, key: Array, observation: Array) -> Array:
+        return baseline(observation)
+
+    played = roll_out(jax.random.key(config.seed), None, env, policy, episodes)
+    costs, metrics = env.spec.cost_names, env.spec.metrics
+    summary = summarise(played, config.constraints, costs, metrics, tails)
+    return Evaluation(summary, played), env.spec
 
 
 class Recording(NamedTuple):
@@ -304,9 +285,7 @@ def _cannot_render(env_id: str) -> ValueError:
     )
 
 
-def record_video(
-    agent: Any, path: str | Path, seed: int = 0, frames_per_second: int = 20
-) -> Path:
+def record_video(agent: Any, path: str | Path, seed: int = 0) -> Path:
     """Write one episode of an agent's mean action as a .gif or .mp4 file."""
     path = check_video_path(path)
     config = agent.config.env
@@ -317,7 +296,14 @@ def record_video(
         recording = record_episodes(env, lambda flat: agent.predict(flat)[0], seed=seed)
     finally:
         env.close()
-    _write_video(path, recording.frames, frames_per_second)
+    imageio, frames = import_extra(*VIDEO_EXTRA), np.stack(recording.frames)
+    if path.suffix == ".gif":
+        imageio.imwrite(path, frames, duration=1000 / FRAMES_PER_SECOND, loop=0)
+        return path
+    with warnings.catch_warnings():
+        # JAX warns about forks because its threads are not copied; the encoder needs none.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+        imageio.imwrite(path, frames, fps=FRAMES_PER_SECOND, codec="libx264")
     return path
 
 
@@ -325,10 +311,8 @@ def check_video_path(path: str | Path) -> Path:
     """Raise an error unless a video can be written here. Creates the directory."""
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
-        raise ValueError(
-            f"a film is written as .gif or .mp4, got {path.name!r}. Name the file so."
-        )
-    _import_imageio()
+        raise ValueError(f"a film must be a .gif or .mp4 file, got {path.name!r}.")
+    import_extra(*VIDEO_EXTRA)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -339,30 +323,10 @@ def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
         with warnings.catch_warnings():
             # Gymnasium warns when the mode is not declared; `_render` checks that it works.
             warnings.filterwarnings("ignore", message=r".*initialised with render_mode")
-            return gymnasium.make(
-                config.id,
-                render_mode="rgb_array",
-                disable_env_checker=True,
-                **dict(config.params),
-            )
+            options = {"render_mode": "rgb_array", "disable_env_checker": True}
+            return gymnasium.make(config.id, **options, **dict(config.params))
     except TypeError as error:
         # The run made it with the same arguments except this one.
         raise _cannot_render(config.id) from error
     except gymnasium.error.Error as error:
         raise ValueError(f"{config.id} cannot be filmed: {error}") from error
-
-
-def _import_imageio() -> Any:
-    return import_extra("Filming", "video", "imageio.v3")
-
-
-def _write_video(path: Path, frames: list[np.ndarray], frames_per_second: int) -> None:
-    imageio = _import_imageio()
-    if path.suffix == ".gif":
-        duration = 1000 / frames_per_second
-        imageio.imwrite(path, np.stack(frames), duration=duration, loop=0)
-        return
-    with warnings.catch_warnings():
-        # JAX warns about forks because its threads are not copied; the encoder needs none.
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        imageio.imwrite(path, np.stack(frames), fps=frames_per_second, codec="libx264")

@@ -184,8 +184,21 @@ class Checkpoints:
                 f"Checkpoints go forward: got step {step} after {self._current or 0}."
             )
         make_directory(self.directory / "replay")
+        saved = None if replay is None else NOT_SAVED
+        unnamed = self.directory / f"{TEMPORARY}state.arrays"
         try:
-            manifest = self._write(step, state, replay, extra or {})
+            if replay is not None and self.include_replay:
+                folder, capacity = (
+                    self.directory / "replay",
+                    capacity_of(replay.storage),
+                )
+                segments = save_segments(folder, replay, self._segments)
+                saved = SavedReplay(capacity, int(replay.inserted), segments)
+            manifest = Manifest(step, save_arrays(unnamed, state), saved, extra or {})
+            with disk_errors(self.directory, "write"):
+                os.replace(unnamed, self.directory / manifest.state_name)
+            sync_directory(self.directory)
+            write_text(self._manifest_path(step), encode_manifest(manifest))
         except BaseException:
             # The disk may be full, and these files are not needed.
             with suppress(OSError):
@@ -194,22 +207,6 @@ class Checkpoints:
         self._current, self._segments = step, manifest.segments
         self._prune(step)
         return self._manifest_path(step)
-
-    def _write(
-        self, step: int, state: PyTree, replay: Replay | None, extra: dict[str, Any]
-    ) -> Manifest:
-        saved = None if replay is None else NOT_SAVED
-        if replay is not None and self.include_replay:
-            folder, capacity = self.directory / "replay", capacity_of(replay.storage)
-            segments = save_segments(folder, replay, self._segments)
-            saved = SavedReplay(capacity, int(replay.inserted), segments)
-        unnamed = self.directory / f"{TEMPORARY}state.arrays"
-        manifest = Manifest(step, save_arrays(unnamed, state), saved, extra)
-        with disk_errors(self.directory, "write"):
-            os.replace(unnamed, self.directory / manifest.state_name)
-        sync_directory(self.directory)
-        write_text(self._manifest_path(step), encode_manifest(manifest))
-        return manifest
 
     def load_latest(
         self, template: PyTree, replay_template: Any = None

@@ -144,12 +144,10 @@ class RunDirectory:
 
     def truncate_logs(self, sizes: Mapping[str, int]) -> None:
         """Truncate the logs to the sizes in a checkpoint; a log without a size to 0."""
+        if self._logs:
+            raise ValueError("Truncate the logs of a run before you open one.")
         for name in LOGS:
-            size = sizes.get(name, 0)
-            if name in self._logs:
-                self._logs[name].truncate(size)
-            else:
-                truncate_file(self._log_path(name), size)
+            truncate_file(self._log_path(name), sizes.get(name, 0))
 
     def close(self) -> None:
         """Close the logs and release the lock. Closing twice has no effect."""

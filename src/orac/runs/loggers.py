@@ -32,16 +32,11 @@ class CsvLog:
         with disk_errors(path, "open"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
-        self._header = _csv_line(self.columns)
-        self._start()
-
-    def _start(self) -> None:
-        """Write the header into an empty file; check that any other file has the same."""
-        header = self._header.encode()
+        header = _csv_line(self.columns)
         if self._size == 0:
-            self._pending.insert(0, self._header)
+            self._pending.append(header)
             self.flush()
-        elif os.pread(self._file, len(header), 0) != header:
+        elif os.pread(self._file, len(header.encode()), 0) != header.encode():
             raise ValueError(
                 f"{self.path} has other columns than {', '.join(self.columns)}. It was "
                 "written by another version or run; move it away, or start a new run."
@@ -74,13 +69,6 @@ class CsvLog:
             os.fsync(self._file)
         return self._size
 
-    def truncate(self, size: int) -> None:
-        """Truncate the file to an earlier `size`; 0 leaves only the header."""
-        self._pending.clear()
-        truncate_file(self.path, size)
-        self._size = size
-        self._start()
-
     def close(self) -> None:
         """Flush and close. Closing twice has no effect."""
         if self._file >= 0:
@@ -92,7 +80,7 @@ class CsvLog:
 
 
 def truncate_file(path: Path, size: int) -> None:
-    """Truncate a file to `size` bytes; a missing file counts as an empty one."""
+    """Truncate a closed log to `size` bytes; a missing file counts as an empty one."""
     actual = path.stat().st_size if path.exists() else 0
     if actual < size:
         raise ValueError(
@@ -133,13 +121,10 @@ class Tracker(NamedTuple):
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise an error for a tracker that is unknown or not installed.
-
-    TensorBoard is on by default, so a run without it is possible.
-    """
+    """Raise an error for a tracker that is unknown, or requested and not installed."""
     for name in names:
         check_choice("a tracker", name, TRACKERS)
-        if name != "tensorboard":
+        if name != "tensorboard":  # It is on by default, so a run goes on without it.
             import_extra(f"Logging to {name}", name, name)
 
 

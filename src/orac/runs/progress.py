@@ -50,8 +50,7 @@ class Progress:
 
         A metric is NaN while it has no value; metrics that are not given stay displayed.
         """
-        now = self._clock()
-        self._step = step
+        now, self._step = self._clock(), step
         self._metrics.update({k: float(v) for k, v in (metrics or {}).items()})
         if step > self._times[-1][1]:
             self._times.append((now, step))
@@ -101,14 +100,11 @@ class Progress:
         return f"{self.steps_per_second():,.0f} steps/s  left {left}"
 
     def _numbers(self) -> str:
-        names = sorted(
-            self._metrics, key=lambda name: (*FIRST_METRICS, name).index(name)
-        )
-        values = [(name, self._metrics[name]) for name in names]
         # A dash stands for a metric that has no value yet.
-        return "  ".join(
-            f"{k} {'-' if math.isnan(v) else f'{v:.4g}'}" for k, v in values
-        )
+        values = self._metrics.items()
+        texts = {k: "-" if math.isnan(v) else f"{v:.4g}" for k, v in values}
+        names = sorted(texts, key=lambda name: (*FIRST_METRICS, name).index(name))
+        return "  ".join(f"{name} {texts[name]}" for name in names)
 
     def close(self) -> None:
         """Show the last state and release the terminal. Closing twice has no effect."""
