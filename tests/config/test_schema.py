@@ -97,7 +97,7 @@ NAN, INF = float("nan"), float("inf")
         (
             AgentConfig,
             dict(risk_form="iqn"),
-            "must be one of scalar, implicit, dual; got",
+            "must be one of scalar, quantile, implicit, dual; got",
         ),
         (AgentConfig, dict(behaviour="optimist"), "Did you mean 'optimistic'"),
         (

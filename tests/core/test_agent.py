@@ -37,9 +37,10 @@ def one_quick_form(quick):
 
 
 def configs(algos):
-    """These presets with no, one and two constraints, and the episodic dual form."""
+    """These presets with 0 to 2 constraints, the episodic dual and the quantile form."""
     found = {f"{algo}-{m}": small_config(algo, m) for algo in algos for m in (0, 1, 2)}
     found[f"{algos[-1]}-episodic-2"] = episodic(small_config(algos[-1], 2))
+    found["wcsac-quantile-1"] = small_config("wcsac", risk_form="quantile")
     return [pytest.param(config, id=name) for name, config in found.items()]
 
 

@@ -6,12 +6,13 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from orac.config.schema import AgentConfig, Constraint, PivotConfig
 from orac.core import agent as agent_core
 from orac.core import cost_models, critics, exploration, risk
-from orac.core.cost_models import Context
+from orac.core.cost_models import Context, Quantiles
 from orac.core.risk_forms import dual, make_learner
 from orac.core.risk_forms.fixed_quantiles import grid_quantiles
 from orac.core.risk_forms.implicit import (
@@ -21,7 +22,7 @@ from orac.core.risk_forms.implicit import (
 )
 from orac.evaluation import result
 
-FORMS = ("scalar", "implicit", "dual")
+FORMS = ("scalar", "quantile", "implicit", "dual")
 CONSTRAINTS = (Constraint("a", limit=4.0, tail=0.25), Constraint("b", limit=8.0))
 BATCH = 4
 CASES = tuple(itertools.product(FORMS, (0, 1, 2)))
@@ -145,6 +146,59 @@ def test_scalar_risk_is_the_mean_of_the_ensemble():
     found = risk_at(jax.random.key(0), members, rows, problem, config)
     values = grid_quantiles(members, *rows, 1, problem, config)
     np.testing.assert_allclose(found, values[..., 0].mean(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("tail", [1.0, 0.5, 0.25, 0.1, 0.05])
+def test_quantile_risk_is_the_cvar_of_the_fitted_distribution(tail):
+    # The midpoints of 32 equal atoms of an exponential distribution, whose CVaR is
+    # 1 - log(tail); the grid's own CVaR is exact, and close to the distribution's.
+    levels = (np.arange(32) + 0.5) / 32
+    quantiles = jnp.asarray(-np.log1p(-levels), jnp.float32)
+    constraints = (Constraint("a", limit=4.0, tail=tail),)
+    problem = cost_models.make_problem(3, 2, constraints, 10, 0.9)
+    config = make_config("quantile", num_quantiles=32)
+    widths = jnp.full(32, 1 / 32)
+    found = make_costs(problem, config).risk(
+        quantiles[None, None], widths, make_context(1, batch=1)
+    )
+    upper = np.arange(1, 33) / 32
+    covered = np.clip(upper - (1 - tail), 0, 1 / 32) / tail
+    np.testing.assert_allclose(found[0, 0], (covered * quantiles).sum(), rtol=1e-5)
+    assert float(found[0, 0]) == pytest.approx(1 - np.log(tail), rel=0.1)
+
+
+def test_quantile_critics_learn_the_quantiles_of_their_targets():
+    # One state and costs 2 with probability 0.85 and 20 with 0.15: CVaR at 0.05 is 20.
+    constraints = (Constraint("a", limit=4.0, tail=0.05),)
+    problem = cost_models.make_problem(1, 1, constraints, 10, 0.9)
+    config = make_config("quantile", num_cost_critics=1, kappa=0.1)
+    costs = make_costs(problem, config)
+    members = costs.init(jax.random.key(0))
+    optimizer = optax.adam(0.02)
+    rows = jnp.ones((64, 1)), jnp.zeros((64, 1))
+
+    def step(carry, key):
+        members, state = carry
+        cost = jnp.where(jax.random.uniform(key, (64,)) < 0.15, 20.0, 2.0)
+        fractions = critics.uniform_fractions(1)
+        targets = Quantiles(cost[None, None, :, None], fractions)
+
+        def loss(members):
+            predicted = costs.critic_quantiles(key, members, *rows)
+            return costs.loss(predicted, targets, config.kappa)
+
+        updates, state = optimizer.update(jax.grad(loss)(members), state)
+        return (optax.apply_updates(members, updates), state), None
+
+    start = (members, optimizer.init(members))
+    keys = jax.random.split(jax.random.key(1), 3000)
+    (members, _), _ = jax.jit(lambda s: jax.lax.scan(step, s, keys))(start)
+    found = costs.policy_quantiles(None, members, *rows).values[0, 0, 0]
+    # Levels 1/16 ... 13/16 are below 0.85 and 15/16 is above it.
+    np.testing.assert_allclose(found[:6], 2.0, atol=0.5)
+    np.testing.assert_allclose(found[7], 20.0, atol=1.0)
+    risks = costs.risk(found[None, None], jnp.full(8, 1 / 8), make_context(1, batch=1))
+    assert float(risks[0, 0]) == pytest.approx(20, abs=1.0)
 
 
 def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypatch):
@@ -348,6 +402,13 @@ def test_bounds_are_the_optimistic_values_of_the_critics(form, count):
         rows = jnp.asarray(quantiles, jnp.float32)
         if form == "dual":
             return dual.risk_to_go(rows, context, problem, config)
+        if form == "quantile":
+            return jnp.stack(
+                [
+                    risk.risk_of(rows[m], risk.level_weights(c.measure, even.widths))
+                    for m, c in enumerate(problem.constraints)
+                ]
+            )
         return risk.risk_of(rows, even.widths)
 
     quantiles = np.asarray(quantiles, np.float64)

@@ -242,8 +242,10 @@ class ExplorationConfig:
 class AgentConfig:
     """The learner. Agents differ in `risk_form`, `behaviour` and number of cost critics."""
 
-    risk_form: Annotated[str, Choice(("scalar", "implicit", "dual"))] = "implicit"
-    """scalar: mean cost; implicit: quantile network over levels; dual: with a pivot."""
+    risk_form: Annotated[str, Choice(("scalar", "quantile", "implicit", "dual"))] = (
+        "implicit"
+    )
+    """scalar: mean cost; quantile: fixed quantiles; implicit: IQN; dual: with a pivot."""
     behaviour: Annotated[str, Choice(("actor", "optimistic"))] = "optimistic"
     """actor: sample the policy; optimistic: shift its mean first."""
     discount: Fraction = 0.99

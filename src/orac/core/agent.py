@@ -9,6 +9,8 @@
 | ORAC-IQN        | implicit    | optimistic   |
 | ORAC-Lin        | dual        | optimistic   |
 
+`risk_form: quantile` is the form of the paper's main text, for WCSAC and ORAC.
+
 All agents solve the Lagrangian of the constrained problem (1): the multiplier rises while
 the risk of cost is above its limit, and the actor pays the multiplier times the risk. The
 functions are pure, `(key, state, ...) -> (state, metrics)`, and do not touch environments,

@@ -11,11 +11,12 @@ from orac.core.agent import Learner
 from orac.core.cost_models import CostModel, Problem
 from orac.core.optimizers import make_optimizers
 from orac.core.risk_forms.dual import dual_model
-from orac.core.risk_forms.fixed_quantiles import scalar_model
+from orac.core.risk_forms.fixed_quantiles import quantile_model, scalar_model
 from orac.core.risk_forms.implicit import implicit_model
 
 COST_MODELS: dict[str, Callable[[Problem, AgentConfig], CostModel]] = {
     "scalar": scalar_model,
+    "quantile": quantile_model,
     "implicit": implicit_model,
     "dual": dual_model,
 }

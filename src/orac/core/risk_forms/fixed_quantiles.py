@@ -1,7 +1,8 @@
-"""Cost critics with a fixed number of outputs: the scalar form, and the shared parts.
+"""Cost critics with a fixed number of outputs: the scalar and the quantile form.
 
 A critic has one output per quantile on an even grid of levels. The scalar form has one
-output, the mean cost to go.
+output, the mean cost to go. The quantile form is that of the paper's main text: quantiles
+trained by the quantile Huber loss (10), and the risk as a weighted sum of them (11).
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from orac.config.schema import AgentConfig
 from orac.core import critics, networks, risk
-from orac.core.cost_models import CostModel, Problem, Quantiles
+from orac.core.cost_models import Context, CostModel, Problem, Quantiles
 
 
 def grid_quantiles(
@@ -78,6 +79,22 @@ def quantile_loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Arr
         targets.values,
         targets.fractions.widths,
         kappa,
+    )
+
+
+def quantile_model(problem: Problem, config: AgentConfig) -> CostModel:
+    """Return the quantile form: any risk measure of a fixed grid of quantiles."""
+
+    def risk_of_grid(quantiles: Array, widths: Array, context: Context) -> Array:
+        if not problem.constraints:
+            return quantiles.sum(axis=-1)
+        # The weights are fractional, so that a tail of 0.05 holds 1.6 of 32 quantiles.
+        weights = [risk.level_weights(c.measure, widths) for c in problem.constraints]
+        return risk.risk_of(quantiles, jnp.stack(weights)[:, None])
+
+    grid = grid_critics(problem.observation_size, config.num_quantiles, problem, config)
+    return CostModel(
+        loss=quantile_loss, **grid, **without_pivot(problem) | {"risk": risk_of_grid}
     )
 
 
