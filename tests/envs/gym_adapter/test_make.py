@@ -399,7 +399,7 @@ TABLE = [
     Bad("misspelt id", lambda: "Pendulm-v1", "Did you mean 'Pendulum-v1'?"),
     Bad("id without version", lambda: "Pendulum", "Did you mean 'Pendulum-v1'?"),
     Bad("unknown version", lambda: "Pendulum-v9", "Gymnasium reports:"),
-    Bad("unknown module", lambda: "no_such_module:Thing-v0", "Install it or correct"),
+    Bad("unknown module", lambda: "no_such_module:Thing-v0", "install it, or correct"),
     Bad(
         "unknown keyword",
         lambda: "Pendulum-v1",

@@ -1,9 +1,9 @@
 """Costs of a step: read from what an environment reports, or computed by a cost function.
 
 `read_value` and `read_info` parse one step. They return one number per constraint, or an
-`InvalidCost` that explains what is wrong; the caller knows the environment and the step
-and raises. `CostReader` does the same for a vector environment, whose infos Gymnasium
-batches into columns with a mask each. `import_cost_fn` imports a cost function by name.
+`InvalidCost`, for which the caller raises, because it knows the environment and the step.
+`CostReader` does the same for a vector environment, whose infos Gymnasium batches into
+columns with a mask each. `import_cost_fn` imports a cost function by name.
 """
 
 import importlib
@@ -105,9 +105,8 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
         if isinstance(reading, InvalidCost):
             return reading
         if len(reading) != 1:
-            return InvalidCost(
-                f"{len(reading)} numbers under the cost key {key!r}, not one"
-            )
+            numbers = f"{len(reading)} numbers under the cost key {key!r}"
+            return InvalidCost(f"{numbers}, not one")
         costs.append(reading[0])
     return tuple(costs)
 
@@ -216,8 +215,7 @@ def checked_costs(
         for reading, is_step in zip(readings, valid, strict=True)
     ]
     for index, row in enumerate(rows):
-        wrong = find_fault(row, num_costs)
-        if wrong is not None:
+        if (wrong := find_fault(row, num_costs)) is not None:
             raise ValueError(
                 f"{name}: at step {step:,} environment {index} reported {wrong.reason}. "
                 f"{wrong.fix}"
@@ -301,9 +299,8 @@ def _info_row(infos: Any, row: int) -> dict[str, Any]:
 def _full_column(infos: dict[str, Any], key: str) -> np.ndarray | None:
     """Return the batched value under `key` if every environment reported one."""
     column, present = infos.get(key), infos.get(f"_{key}")
-    if column is None or isinstance(column, dict):
-        return None
-    if present is not None and np.count_nonzero(present) < len(present):
+    is_full = present is None or np.count_nonzero(present) == len(present)
+    if column is None or isinstance(column, dict) or not is_full:
         return None
     column = np.asarray(column)
     return column if column.ndim else None
@@ -325,13 +322,7 @@ def import_cost_fn(name: str) -> CostFn:
             f"cost_fn must be a function or its name as module:function, got {name!r}. "
             "For a function too_fast in my_costs.py write my_costs:too_fast."
         )
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"cost_fn {name!r} names the module {module_name!r}, which cannot be imported "
-            f"({error}). Run in its directory, install it, or correct the name."
-        ) from error
+    found = import_named(module_name, f"cost_fn {name!r}")
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ValueError(
@@ -340,6 +331,17 @@ def import_cost_fn(name: str) -> CostFn:
             )
         found = getattr(found, part)
     return checked_cost_fn(found, f"cost_fn {name!r}")
+
+
+def import_named(module: str, what: str) -> Any:
+    """Import a module that the user named in `what`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{what} names the module {module!r}, which cannot be imported ({error}). "
+            "Run in its directory, install it, or correct the name."
+        ) from error
 
 
 def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:

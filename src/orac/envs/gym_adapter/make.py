@@ -1,12 +1,10 @@
 """Make any Gymnasium environment ready to be stepped in batches.
 
-`make_host` takes an id, an environment, a factory or a vector environment, with options
-that describe its costs, and returns a `HostEnv`. Vector environments that we build
-consist of `CostWrapper`s; one that already exists is used as it is. `check_environment`
-tries an environment before training on it.
+`make_host` takes an id, an environment, a factory or a vector environment, and returns a
+`HostEnv`. Vector environments that we build consist of `CostWrapper`s; one that already
+exists is used as it is. `check_environment` tries an environment before training on it.
 """
 
-import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +21,7 @@ from orac.envs.gym_adapter.costs import (
     CostKeys,
     checked_cost_fn,
     find_fault,
+    import_named,
     read_value,
 )
 from orac.envs.gym_adapter.metadata import EnvMetadata, read_metadata
@@ -183,8 +182,7 @@ def _constraint_names(
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
     host.steps = 0
     first = read_value(readings[0])
-    wrong = find_fault(first, None)
-    if wrong is not None:
+    if (wrong := find_fault(first, None)) is not None:
         raise ValueError(
             f"{host.spec.name}: at its first step it reported {wrong.reason}. {wrong.fix}"
         )
@@ -339,13 +337,7 @@ def _registered(name: str) -> Any:
     """Return Gymnasium's spec of an id, with or without the module that registers it."""
     module, _, bare = name.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"{name!r} names the module {module!r}, which cannot be imported "
-                f"({error}). Install it or correct the name."
-            ) from error
+        import_named(module, repr(name))
     try:
         return gymnasium.spec(bare)
     except gymnasium.error.Error as error:

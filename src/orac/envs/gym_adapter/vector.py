@@ -1,11 +1,10 @@
 """Step a batch of Gymnasium environments.
 
-`HostEnv` steps a vector environment with NumPy on the host. Gymnasium has three ways of
-restarting ended episodes: SAME_STEP returns the first observation of the next episode and
-moves the last observation and info to `final_obs` and `final_info`, NEXT_STEP spends a
-call on the reset in which no step is taken, and DISABLED leaves the reset to the caller.
-`HostEnv` returns true last observations and costs in all three modes, and raises a
-`ValueError` with the environment and the step if a number is not finite.
+Gymnasium has three ways of restarting ended episodes: SAME_STEP returns the first
+observation of the next episode and moves the last observation and info to `final_obs` and
+`final_info`, NEXT_STEP spends a call on the reset in which no step is taken, and DISABLED
+leaves the reset to the caller. `HostEnv` returns true last observations and costs in all
+three modes, and raises a `ValueError` if a number is not finite.
 """
 
 from copy import deepcopy
@@ -104,11 +103,11 @@ class HostEnv:
     """A batch of Gymnasium environments; call `make_host` to make one."""
 
     def __init__(self, source: VectorSource) -> None:
-        self.vector, self.num_envs = source.vector, source.vector.num_envs
+        self.vector, metadata = source.vector, source.metadata
+        self.num_envs, name = self.vector.num_envs, metadata.name
         self.steps = 0
         """Number of calls of `step`, for error messages."""
-        name = source.metadata.name
-        self.class_name = source.metadata.class_name
+        self.class_name = metadata.class_name
         """Class of the user's environment, else its registered name."""
         self._mode = _autoreset_mode(self.vector, name)
         self._box = checked_action_space(self.vector.single_action_space, name)
@@ -116,10 +115,9 @@ class HostEnv:
         self._action_shape = (self.num_envs, *self._box.shape)
         space = self.vector.single_observation_space
         size, self._flatten_one = make_flatten(space, name)
-        self._box_shape = None
+        is_box = isinstance(space, Box)
+        self._box_shape = (self.num_envs, *space.shape) if is_box else None
         """Shape of a batch of observations if they are boxes, else None."""
-        if isinstance(space, Box):
-            self._box_shape = (self.num_envs, *space.shape)
         is_batch = isinstance(self.vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._costs = CostReader(source.cost_keys, is_batch and self.num_envs > 1)
         self._cost_fn = source.cost_fn
@@ -134,10 +132,9 @@ class HostEnv:
             observation_size=size,
             action_low=tuple(float(bound) for bound in self._low),
             action_high=tuple(float(bound) for bound in self._high),
-            episode_length=source.metadata.episode_length,
+            episode_length=metadata.episode_length,
             metrics=tuple(
-                declared.get(key, MetricSpec(key))
-                for key in source.metadata.metric_names
+                declared.get(x, MetricSpec(x)) for x in metadata.metric_names
             ),
         )
 
@@ -152,12 +149,9 @@ class HostEnv:
     def step(self, action: Float[np.ndarray, "batch action"]) -> HostStep:
         """Take one action, in the box of the spec, in every environment."""
         step, readings, valid = self.advance(action)
-        spec = self.spec
+        spec, restarted = self.spec, step.restarted
         cost = checked_costs(readings, valid, spec.num_costs, spec.name, self.steps)
-        metrics = {
-            key: read_metric(step.infos, key, step.restarted)
-            for key in spec.metric_names
-        }
+        metrics = {k: read_metric(step.infos, k, restarted) for k in spec.metric_names}
         raw, observation, reached = self._restart(step)
         self._remember(raw)
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -166,10 +160,18 @@ class HostEnv:
             self._check_length(valid, step.ended)
         if observation is not reached:
             self._finite(observation, "observation")
+        self._finite(reached, "observation")
+        rewards = np.asarray(step.reward)
+        if rewards.shape != (self.num_envs,) or rewards.dtype.kind not in "buif":
+            raise ValueError(
+                f"{spec.name} returned rewards of shape {rewards.shape} and type "
+                f"{rewards.dtype}, but one number per environment was expected."
+            )
+        rewards = self._finite(rewards, "reward").astype(np.float32)
         return HostStep(
             observation=observation,
-            next_observation=self._finite(reached, "observation"),
-            reward=self._rewards(step.reward, valid),
+            next_observation=reached,
+            reward=rewards * valid,
             cost=cost,
             terminated=step.terminated,
             truncated=step.truncated,
@@ -226,22 +228,18 @@ class HostEnv:
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the state for `set_state` as plain data; None if it is not available."""
+        vector: Any = self.vector
         if self._is_wrapped:
-            inside: Any = list(self.vector.get_attr("env_state"))  # pyright: ignore[reportAttributeAccessIssue]
+            inside = list(vector.get_attr("env_state"))
             known = all(state is not None for state in inside)
         else:
             # A vector wrapper may hold further state, and none of Gymnasium's offers it.
-            known = not isinstance(self.vector, VectorWrapper) and all(
-                hasattr(self.vector, name) for name in ("get_state", "set_state")
-            )
-            inside = self.vector.get_state() if known else None  # pyright: ignore[reportAttributeAccessIssue]
-        state = {
-            "steps": self.steps,
-            "resetting": self._resetting,
-            "elapsed": self._elapsed,
-            "before": self._before,
-            "environments": inside,
-        }
+            known = hasattr(vector, "get_state") and hasattr(vector, "set_state")
+            known = known and not isinstance(self.vector, VectorWrapper)
+            inside = vector.get_state() if known else None
+        own = {"steps": self.steps, "resetting": self._resetting}
+        own |= {"elapsed": self._elapsed, "before": self._before}
+        state = {**own, "environments": inside}
         return state if known and is_plain(state) else None
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -249,21 +247,25 @@ class HostEnv:
         self.steps = int(state["steps"])
         self._resetting = np.asarray(state["resetting"], bool)
         self._elapsed = np.asarray(state["elapsed"], int)
-        self._before = state["before"]
+        self._before, vector, inside = (
+            state["before"],
+            self.vector,
+            state["environments"],
+        )
         if self._is_wrapped:
-            self.vector.set_attr("env_state", state["environments"])  # pyright: ignore[reportAttributeAccessIssue]
+            vector.set_attr("env_state", inside)  # pyright: ignore[reportAttributeAccessIssue]
         else:
-            self.vector.set_state(state["environments"])  # pyright: ignore[reportAttributeAccessIssue]
+            vector.set_state(inside)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _restart(self, step: VectorStep) -> tuple[Any, Observations, Observations]:
         """Restart ended episodes where the vector environment does not.
 
-        Returns the observations to act on, as they came and flat, and the true next
-        observations. Under NEXT_STEP the next call of `step` restarts.
+        Returns the observations to act on, raw and flat, and the true next observations.
         """
         raw, ended = step.observation, step.ended
         flat = self._flatten_batch(raw)
-        # Counting is several times faster than `any` on arrays this small.
+        # Counting is several times faster than `any` on arrays this small. Under
+        # NEXT_STEP the next call of `step` restarts.
         if self._mode is AutoresetMode.NEXT_STEP or not np.count_nonzero(ended):
             return raw, flat, flat
         if self._mode is AutoresetMode.DISABLED:
@@ -278,9 +280,7 @@ class HostEnv:
     def _flatten_batch(self, observation: Any) -> Observations:
         """Reshape boxes at once; flatten other spaces row by row."""
         if self._box_shape is None:
-            return np.stack(
-                [self._flatten_one(row) for row in self._split(observation)]
-            )
+            return np.stack([*map(self._flatten_one, self._split(observation))])
         array = np.asarray(observation)
         if array.shape != self._box_shape:
             raise ValueError(
@@ -310,16 +310,6 @@ class HostEnv:
         # Numerics: scaling to the box may leave it by a rounding error.
         inside = np.minimum(np.maximum(action, self._low), self._high)
         return inside.astype(self._box.dtype, copy=False).reshape(self._action_shape)
-
-    def _rewards(self, reward: Any, valid: np.ndarray) -> np.ndarray:
-        array = np.asarray(reward)
-        if array.shape != (self.num_envs,) or array.dtype.kind not in "buif":
-            raise ValueError(
-                f"{self.spec.name} returned rewards of shape {array.shape} and type "
-                f"{array.dtype}, but one number per environment was expected."
-            )
-        rewards = self._finite(array, "reward").astype(np.float32)
-        return rewards if self._mode is not AutoresetMode.NEXT_STEP else rewards * valid
 
     def _finite(self, array: np.ndarray, what: str) -> np.ndarray:
         if is_storable(array):
