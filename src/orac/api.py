@@ -393,7 +393,7 @@ def resume(
     check_callback(callback)
     run = RunDirectory.open(run_dir)
     try:
-        config = serialization.from_dict(run.config())
+        config = serialization.from_dict(read_config(run.path))
         for message in run.machine_differences():
             log(message)
         agent = Agent(choose_env(config, env), config, **options)

@@ -115,7 +115,7 @@ def _with_weights(weights: Any) -> Agent:
 @pytest.mark.parametrize(
     ("saved", "template", "sentence"),
     [
-        (_without_bias(make_agent()), make_agent(), r"has no leaf .*'b'\], which was"),
+        (_without_bias(make_agent()), make_agent(), r"lacks the expected leaf .*'b'\]"),
         (make_agent(), _without_bias(make_agent()), r"an unexpected leaf .*'b'\]"),
         (
             _with_weights(jnp.ones((3, 5))),

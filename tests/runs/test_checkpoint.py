@@ -251,7 +251,7 @@ def test_an_unchanged_manifest_survives_rewriting(directory):
             EMPTY,
             "leaf .count has kind array, expected int",
         ),
-        (make_state(0).params, EMPTY, r"has no leaf \['b'\]"),
+        (make_state(0).params, EMPTY, r"lacks the expected leaf \['b'\]"),
         (TEMPLATE, make_replay(0, 41), "saved replay holds 40 rows, this run's 41"),
         (
             TEMPLATE,

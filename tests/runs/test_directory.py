@@ -40,7 +40,7 @@ def test_the_path_has_env_algo_name_and_seed(tmp_path):
     with create(tmp_path, env_id="ALE/Pong-v5", name="first-try", seed=7) as run:
         assert run.path == tmp_path / "ALE-Pong-v5" / "orac" / "first-try" / "seed-007"
         assert sorted(os.listdir(run.path)) == ["config.yaml", "lock", "meta.json"]
-        assert run.config() == CONFIG
+        assert read_config(run.path) == CONFIG
         assert run.checkpoints().directory == run.path / "checkpoints"
 
 
@@ -147,7 +147,7 @@ def test_a_second_run_in_the_same_directory_raises_an_error(tmp_path):
         create(tmp_path, config={"other": 1})
     assert read_config(path) == CONFIG
     with RunDirectory.open(path) as again:
-        assert again.config() == CONFIG
+        assert read_config(again.path) == CONFIG
 
 
 def test_a_run_that_was_killed_while_starting_can_be_started_again(tmp_path):
@@ -156,7 +156,7 @@ def test_a_run_that_was_killed_while_starting_can_be_started_again(tmp_path):
     (path / "lock").write_text("process 1")
     (path / ".tmp-config.yaml").write_text("half")
     with create(tmp_path) as run:
-        assert run.config() == CONFIG
+        assert read_config(run.path) == CONFIG
 
 
 def test_only_one_writer_can_open_a_run(tmp_path):
@@ -255,7 +255,7 @@ def test_disk_errors_are_sentences(tmp_path, monkeypatch, call, number, sentence
     assert str(tmp_path) in str(caught.value)
     assert caught.value.errno == number
     with create(tmp_path) as run:
-        assert run.config() == CONFIG
+        assert read_config(run.path) == CONFIG
 
 
 def test_opening_a_directory_without_a_run_raises_an_error(tmp_path):
@@ -285,7 +285,7 @@ def test_a_config_that_yaml_cannot_hold_leaves_the_directory_free(tmp_path):
     with pytest.raises(Exception, match="cannot represent"):
         create(tmp_path, config={"f": object()})
     with create(tmp_path) as run:
-        assert run.config() == CONFIG
+        assert read_config(run.path) == CONFIG
 
 
 def test_logs_are_truncated_to_the_checkpoint(tmp_path):

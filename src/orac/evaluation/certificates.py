@@ -111,9 +111,8 @@ def certify_cvar(
             "single unseen episode could cost anything. What can be said without it: "
             + violations.sentence()
         )
-        return Certificate(
-            quantity, estimate, None, cost_limit, level, n, remark=remark
-        )
+        numbers = (estimate, None, cost_limit, level, n)
+        return Certificate(quantity, *numbers, remark=remark)
     upper = cvar_upper_bound(costs, tail, cost_bound, level)
     if upper > cost_limit > estimate:
         needed = episodes_needed(costs, cost_limit, tail, cost_bound, level)
@@ -343,9 +342,7 @@ def _episode_costs(costs: ArrayLike, cost_bound: float | None) -> np.ndarray:
     """Return the costs in float64 after checking them against the declared bound."""
     costs = np.asarray(costs, np.float64)
     if costs.ndim != 1 or costs.size == 0:
-        raise ValueError(
-            f"expected one cost per episode, got an array of shape {costs.shape}."
-        )
+        raise ValueError(f"expected one cost per episode, got shape {costs.shape}.")
     if not np.isfinite(costs).all():
         raise ValueError(
             "every episode's cost must be a finite number, got NaN or infinity in "

@@ -181,9 +181,8 @@ def difference_interval(
     largest = bounds[1] - bounds[0]
     low = max(estimate - quantile * below, -largest)
     high = min(estimate + quantile * above, largest)
-    return Interval(
-        estimate, low, high, level, f"Welch t{_widened(*map(len, sets))}", n
-    )
+    method = f"Welch t{_widened(*map(len, sets))}"
+    return Interval(estimate, low, high, level, method, n)
 
 
 def proportion_interval(successes: float, n: int, level: float = 0.95) -> Interval:

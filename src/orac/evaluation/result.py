@@ -93,9 +93,8 @@ def summarise(
         summary[f"{prefix}/worst"] = float(costs.max())
         own_tail = [constraint.tail] if constraint else []
         for tail in sorted({float(tail) for tail in (*tails, *own_tail)}):
-            summary[f"{prefix}/cvar_{tail:g}"] = risk_of_episodes(
-                costs, risk.cvar(tail)
-            )
+            cvar = risk_of_episodes(costs, risk.cvar(tail))
+            summary[f"{prefix}/cvar_{tail:g}"] = cvar
             summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)
         if constraint:
             summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)

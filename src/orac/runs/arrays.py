@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orac.runs.atomic_io import (
+    AnyPath,
     DamagedFileError,
     atomic_file,
     disk_errors,
@@ -56,7 +57,7 @@ class Leaf(NamedTuple):
         return jnp.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
-def save_arrays(path: str | os.PathLike[str], tree: PyTree) -> str:
+def save_arrays(path: AnyPath, tree: PyTree) -> str:
     """Write a pytree atomically and durably. Returns the digest of its content."""
     path = Path(path)
     named = jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -83,9 +84,7 @@ def save_arrays(path: str | os.PathLike[str], tree: PyTree) -> str:
     return digest.hexdigest()
 
 
-def load_arrays(
-    path: str | os.PathLike[str], template: PyTree, digest: str | None = None
-) -> PyTree:
+def load_arrays(path: AnyPath, template: PyTree, digest: str | None = None) -> PyTree:
     """Read a pytree back into the structure of `template`.
 
     The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX
@@ -105,9 +104,8 @@ def load_arrays(
             offsets[leaf.path] = end
             end += leaf.num_bytes
         if end + DIGEST_BYTES != os.fstat(file.fileno()).st_size:
-            raise DamagedFileError(
-                f"{path} is foreign: its header does not fit its size."
-            )
+            message = f"{path} is foreign: its header does not fit its size."
+            raise DamagedFileError(message)
         values = []
         for leaf, (_, like) in zip(expected, named, strict=True):
             file.seek(offsets[leaf.path])
@@ -203,7 +201,7 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
     try:
         header = json.loads(file.read(min(length, os.fstat(file.fileno()).st_size)))
         leaves = [
-            Leaf(x["path"], x["kind"], x["dtype"], (*x["shape"],)) for x in header
+            Leaf(x["path"], x["kind"], x["dtype"], tuple(x["shape"])) for x in header
         ]
         duplicates = len(leaves) - len({leaf.path for leaf in leaves})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -219,9 +217,7 @@ def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf]) -> None:
     saved = {leaf.path: leaf for leaf in found}
     for leaf in expected:
         if leaf.path not in saved:
-            raise ValueError(
-                f"{path} has no leaf {leaf.path}, which was expected. {why}"
-            )
+            raise ValueError(f"{path} lacks the expected leaf {leaf.path}. {why}")
     if surplus := [*saved.keys() - {leaf.path for leaf in expected}]:
         raise ValueError(f"{path} has an unexpected leaf {min(surplus)}. {why}")
     for leaf in expected:

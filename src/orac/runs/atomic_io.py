@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+AnyPath = str | os.PathLike[str]
+
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files, which can be deleted."""
 
-_FULL = (
-    "the disk is full. Earlier saves are intact: free some space, then resume the run."
-)
+_FULL = "the disk is full. Earlier saves are intact: free some space, then resume."
 _DENIED = "permission denied. Choose a directory you may write to (--out)."
 _NO_DIRECTORY = "a file is where a directory is needed. Choose another one (--out)."
 _CAUSES = {

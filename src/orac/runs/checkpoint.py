@@ -180,18 +180,15 @@ class Checkpoints:
                 f"step {self.steps()[-1]}. Resume that run, or start in another directory."
             )
         if not 0 <= step < 10**12 or (self._current or 0) > step:
-            raise ValueError(
-                f"Checkpoints go forward: got step {step} after {self._current or 0}."
-            )
+            newest = self._current or 0
+            raise ValueError(f"Checkpoints go forward: got step {step} after {newest}.")
         make_directory(self.directory / "replay")
         saved = None if replay is None else NOT_SAVED
         unnamed = self.directory / f"{TEMPORARY}state.arrays"
         try:
             if replay is not None and self.include_replay:
-                folder, capacity = (
-                    self.directory / "replay",
-                    capacity_of(replay.storage),
-                )
+                folder = self.directory / "replay"
+                capacity = capacity_of(replay.storage)
                 segments = save_segments(folder, replay, self._segments)
                 saved = SavedReplay(capacity, int(replay.inserted), segments)
             manifest = Manifest(step, save_arrays(unnamed, state), saved, extra or {})
@@ -237,16 +234,14 @@ class Checkpoints:
         self._current = -1
         return None
 
-    def _load(
-        self, manifest: Manifest, template: PyTree, replay_template: Any
-    ) -> Loaded:
+    def _load(self, manifest: Manifest, template: PyTree, replay_like: Any) -> Loaded:
         path = self.directory / manifest.state_name
         state = load_arrays(path, template, manifest.state_digest)
         replay, saved = None, manifest.replay
-        if replay_template is not None and isinstance(saved, SavedReplay):
-            replay = load_replay(self.directory / "replay", replay_template, saved)
-        elif replay_template is not None:
-            replay, saved = empty_replay(replay_template), NOT_SAVED
+        if replay_like is not None and isinstance(saved, SavedReplay):
+            replay = load_replay(self.directory / "replay", replay_like, saved)
+        elif replay_like is not None:
+            replay, saved = empty_replay(replay_like), NOT_SAVED
         exact = saved != NOT_SAVED
         warning = (
             f"The checkpoint of step {manifest.step} was saved without its replay: the "

@@ -21,6 +21,7 @@ from orac.config.schema import Config
 from orac.config.serialization import to_dict
 from orac.config.validation import check_choice, check_count
 from orac.runs.atomic_io import (
+    AnyPath,
     disk_errors,
     make_directory,
     try_lock,
@@ -65,7 +66,7 @@ class RunDirectory:
     @classmethod
     def create(
         cls,
-        root: str | os.PathLike[str],
+        root: AnyPath,
         env_id: str,
         algo: str,
         seed: int,
@@ -98,14 +99,10 @@ class RunDirectory:
         return run
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "RunDirectory":
+    def open(cls, path: AnyPath) -> "RunDirectory":
         """Open the directory of an existing run."""
         read_config(path)
         return cls(Path(path))
-
-    def config(self) -> dict[str, Any]:
-        """Return the content of config.yaml."""
-        return read_config(self.path)
 
     def note_commit(self) -> None:
         """Add the commit of this code to meta.json if it differs from the last one."""
@@ -127,9 +124,7 @@ class RunDirectory:
         """Open one of the four CSV files. It is closed with the run."""
         check_choice("the log of a run", name, LOGS)
         if name in self._logs:
-            raise ValueError(
-                f"{name}.csv is already open. Use the log returned before."
-            )
+            raise ValueError(f"{name}.csv is already open. Use that log.")
         self._logs[name] = CsvLog(self._log_path(name), columns)
         return self._logs[name]
 
@@ -204,9 +199,7 @@ def save_evaluation(
     return path
 
 
-def run_path(
-    root: str | os.PathLike[str], env_id: str, algo: str, seed: int, name: str
-) -> Path:
+def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Path:
     """Return the directory of a run: `<root>/<env>/<algo>/<name>/seed-000`."""
     check_count("seed", seed, 0)
     parts = (safe_name(part) for part in (env_id, algo, name))
@@ -221,7 +214,7 @@ def safe_name(text: str) -> str:
     return safe
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_config(path: AnyPath) -> dict[str, Any]:
     """Read the config of a run without locking it."""
     file = Path(path) / "config.yaml"
     if not file.is_file():
@@ -232,7 +225,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _read_mapping(file, yaml.safe_load)
 
 
-def read_meta(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_meta(path: AnyPath) -> dict[str, Any]:
     """Read meta.json, which describes the machine that started the run."""
     return _read_mapping(Path(path) / "meta.json", json.loads)
 

@@ -98,9 +98,7 @@ def _cell(value: Any) -> str:
         return value or ""
     array = np.asarray(value)
     if array.shape != ():
-        raise ValueError(
-            f"A cell holds one number, got an array of shape {array.shape}."
-        )
+        raise ValueError(f"A cell holds one number, got shape {array.shape}.")
     is_whole = isinstance(value, int) or array.dtype.kind in "biu"
     return str(int(value)) if is_whole else repr(float(value))
 
@@ -141,9 +139,7 @@ def open_trackers(
     return [tracker for tracker in opened if tracker is not None]
 
 
-def _open_tensorboard(
-    directory: Path, config: Mapping[str, Any], start_step: int
-) -> Tracker | None:
+def _open_tensorboard(directory: Path, config: Any, start_step: int) -> Tracker | None:
     """Write event files, without the later entries of an earlier attempt."""
     if find_spec("tensorboardX") is None:
         logging.getLogger("orac").info(
@@ -178,9 +174,7 @@ def _open_wandb(directory: Path, config: Mapping[str, Any], start_step: int) -> 
     return Tracker(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
 
 
-def _open_mlflow(
-    directory: Path, config: Mapping[str, Any], start_step: int
-) -> Tracker:
+def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
     """Start an MLflow run, or continue the one whose id is in the run directory."""
     mlflow = importlib.import_module("mlflow")
     id_file = directory / "mlflow_run_id"

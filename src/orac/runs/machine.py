@@ -72,9 +72,8 @@ def _commit(folder: Path) -> str | None:
     """Return the commit of a folder's repository, marked if files were changed."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        run = subprocess.run(
-            command, capture_output=True, text=True, timeout=5, cwd=folder
-        )
+        options: Any = {"capture_output": True, "text": True, "timeout": 5}
+        run = subprocess.run(command, cwd=folder, **options)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return run.stdout.strip() or None

@@ -80,24 +80,17 @@ class Progress:
         bar = Group(grid, Text(self._numbers(), overflow="fold"))
         self._live.update(bar, refresh=True)
 
-    def steps_per_second(self) -> float:
-        """Return the speed over the last few updates; 0 before the first."""
-        (start, first_step), (end, last_step) = self._times[0], self._times[-1]
-        return (last_step - first_step) / (end - start) if end > start else 0.0
-
-    def seconds_left(self) -> float | None:
-        """Return the estimated time left; None while the speed is unknown."""
-        rate = self.steps_per_second()
-        return max(0, self.total_steps - self._step) / rate if rate > 0 else None
-
     def line(self) -> str:
         """Return the whole display as one line of plain text."""
         steps = f"step {self._step:,}/{self.total_steps:,}"
         return f"{steps}  {self._speed()}  {self._numbers()}".rstrip()
 
     def _speed(self) -> str:
-        left = clock_text(self.seconds_left())
-        return f"{self.steps_per_second():,.0f} steps/s  left {left}"
+        """Return the speed over the last few updates, and the time left at this speed."""
+        (start, first_step), (end, last_step) = self._times[0], self._times[-1]
+        rate = (last_step - first_step) / (end - start) if end > start else 0.0
+        left = max(0, self.total_steps - self._step) / rate if rate > 0 else None
+        return f"{rate:,.0f} steps/s  left {clock_text(left)}"
 
     def _numbers(self) -> str:
         # A dash stands for a metric that has no value yet.

@@ -20,6 +20,8 @@ from orac.config.validation import did_you_mean
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
 
+Infos = dict[str, Any]
+
 NOT_REPORTED = object()
 """Stands for the cost of a step of five values; None is a cost that is reported wrongly."""
 
@@ -164,9 +166,7 @@ class CostReader:
             self._kind = kind
         return readings
 
-    def _read_columns(
-        self, cost: Any, infos: dict[str, Any], restarted: np.ndarray
-    ) -> Readings:
+    def _read_columns(self, cost: Any, infos: Infos, restarted: np.ndarray) -> Readings:
         """Read whole columns where all values are numbers, else row by row."""
         if cost is not None:
             column = np.asarray(cost)
@@ -269,9 +269,7 @@ def unpack_step(result: tuple[Any, ...], name: str) -> tuple[Any, ...]:
     )
 
 
-def info_rows(
-    infos: dict[str, Any], restarted: Bool[np.ndarray, " batch"]
-) -> list[dict[str, Any]]:
+def info_rows(infos: Infos, restarted: Bool[np.ndarray, " batch"]) -> list[Infos]:
     """Return the info of each environment's step, as a single environment returns it."""
     final = infos.get("final_info")
     return [

@@ -87,9 +87,8 @@ def _lengths(layer: Any) -> list[int]:
     The spec of a vector environment has the registered limit even if the vector
     environment was made with another one.
     """
-    declared = [
-        getattr(layer, name, None) for name in ("episode_length", "_max_episode_steps")
-    ]
+    names = "episode_length", "_max_episode_steps"
+    declared = [getattr(layer, name, None) for name in names]
     registered = getattr(getattr(layer, "spec", None), "max_episode_steps", None)
     return _positive_integers(declared) or _positive_integers([registered])
 
@@ -138,9 +137,7 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
         )
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     if low.size == 0:
-        raise ValueError(
-            f"{name} has an empty action space ({space}). Give it at least one action."
-        )
+        raise ValueError(f"{name} has an empty action space ({space}). Add an action.")
     for index, (least, most) in enumerate(zip(low, high, strict=True)):
         if not (np.isfinite(least) and np.isfinite(most)):
             raise ValueError(

@@ -126,16 +126,14 @@ class HostEnv:
         self._is_wrapped = source.is_wrapped
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
-        declared = {metric.name: metric for metric in metrics_of(name)}
+        known = {metric.name: metric for metric in metrics_of(name)}
         self.spec = EnvSpec(
             name=name,
             observation_size=size,
             action_low=tuple(float(bound) for bound in self._low),
             action_high=tuple(float(bound) for bound in self._high),
             episode_length=metadata.episode_length,
-            metrics=tuple(
-                declared.get(x, MetricSpec(x)) for x in metadata.metric_names
-            ),
+            metrics=tuple(known.get(x, MetricSpec(x)) for x in metadata.metric_names),
         )
 
     def reset(self, seed: int) -> Observations:
@@ -247,15 +245,11 @@ class HostEnv:
         self.steps = int(state["steps"])
         self._resetting = np.asarray(state["resetting"], bool)
         self._elapsed = np.asarray(state["elapsed"], int)
-        self._before, vector, inside = (
-            state["before"],
-            self.vector,
-            state["environments"],
-        )
+        self._before, inside = state["before"], state["environments"]
         if self._is_wrapped:
-            vector.set_attr("env_state", inside)  # pyright: ignore[reportAttributeAccessIssue]
+            self.vector.set_attr("env_state", inside)  # pyright: ignore[reportAttributeAccessIssue]
         else:
-            vector.set_state(inside)  # pyright: ignore[reportAttributeAccessIssue]
+            self.vector.set_state(inside)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _restart(self, step: VectorStep) -> tuple[Any, Observations, Observations]:
         """Restart ended episodes where the vector environment does not.
