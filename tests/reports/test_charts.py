@@ -89,7 +89,9 @@ def test_histogram_has_the_var_and_cvar_of_all_seeds_together(groups):
     assert row.counts.sum() == len(costs) == 100
     assert row.cvar == risk_of_episodes(costs, cvar(0.05))
     assert row.var == value_at_risk(costs, 0.05)
-    assert row.limits == (5.0,) and row.cvar_label == f"CVaR {row.cvar:.4g} at 0.05"
+    labels = [label for _, _, _, label in row.stems]
+    assert labels == [f"VaR {row.var:.4g}", f"CVaR {row.cvar:.4g} at 0.05"]
+    assert row.limits == (5.0,)
     low, high = chart.x_range
     assert low < chart.edges[0] and high > max(chart.edges[-1], 5.0)
 

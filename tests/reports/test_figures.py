@@ -85,7 +85,7 @@ def test_histogram_has_bars_stems_and_limits(results):
     axes = next(a for a in figure.axes if a.get_title("left") == "wcsac (5 seeds)")
     row = next(row for row in chart.rows if row.label == "wcsac")
     marked = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
-    assert marked == {row.var_label: row.var, row.cvar_label: row.cvar, "limit 5": 5}
+    assert marked == {stem[-1]: stem[1] for stem in row.stems} | {"limit 5": 5}
     assert sum(patch.get_height() for patch in axes.patches) == pytest.approx(1)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.reports import charts, html, report
-from orac.reports.seed_statistics import average_curves
+from orac.reports.seed_statistics import Curve, average_curves
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,14 @@ def test_neighbouring_points_share_an_outline(groups):
 
 
 def test_hover_text_explains_a_missing_interval():
-    assert html._hover(5.0, (np.nan, np.nan), 2, ".4g") == "5 (all 2 seeds equal)"
-    assert html._hover(5.0, (np.nan, np.nan), 1, ".4g") == "5 (one seed)"
-    assert html._hover(0.5, (0.25, 1.0), 4, ".0%") == "50% [25%, 100%], 4 seeds"
+    low, high = np.array([np.nan, np.nan, 0.25]), np.array([np.nan, np.nan, 1.0])
+    curve = Curve(np.arange(3), np.full(3, 0.5), low, high, np.array([2, 1, 4]))
+    assert html._hover_texts(curve, ".4g") == [
+        "0.5 (all 2 seeds equal)",
+        "0.5 (one seed)",
+        "0.5 [0.25, 1], 4 seeds",
+    ]
+    assert html._hover_texts(curve, ".0%")[2] == "50% [25%, 100%], 4 seeds"
 
 
 def test_large_pictures_are_named_instead_of_shown(study, monkeypatch):

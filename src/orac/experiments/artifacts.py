@@ -22,9 +22,8 @@ from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column
 from orac.experiments.study import CaseResults, Study, label_curve
-from orac.reports.metrics import common_tails
 from orac.reports.run_reader import Run
-from orac.reports.seed_statistics import evaluation_curve, seed_values
+from orac.reports.seed_statistics import common_tails, evaluation_curve, seed_values
 from orac.reports.tables import Table, to_csv, to_latex, to_markdown
 from orac.runs.atomic_io import write_text
 

@@ -125,7 +125,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     notes = missing_notes(results)
     if not groups:
         return [Table("Results", ("agent",), (), tuple(notes))]
-    first, *others = all_tables(Results(groups), 0.95)
+    first, *others = all_tables(Results(groups))
     # The last table lists directories, and a recorded table must not depend on them.
     return [replace(first, notes=(*first.notes, *notes)), *others[:-1]]
 

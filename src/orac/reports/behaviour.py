@@ -1,14 +1,13 @@
 """Pictures of what policies do: paths through the maze, days of a building.
 
-A run's policy is the mean action of its newest checkpoint, loaded without the replay. All
-policies of an environment are recorded from the same initial states. A run without a
-checkpoint is noted and has no picture. Only GuardedMaze and CityLearn have pictures.
-Needs matplotlib.
+A run's policy is the mean action of its newest checkpoint. All policies of an environment
+are recorded from the same initial states. A run without a checkpoint is noted and has no
+picture. Only GuardedMaze and CityLearn have pictures. Needs matplotlib.
 """
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,25 +21,22 @@ from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.charts import COLOURS, INK
-from orac.reports.figures import STYLE, import_matplotlib, make_figure
+from orac.reports.figures import new_figure
 from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
 from orac.training import device_loop
 from orac.training.state import compiled_policy, learner_for, without_seed
 
-_EPISODES = 5
-"""Episodes of each run in the maze."""
-_MAX_RUNS = 10
-"""Runs of a group that are drawn in the maze."""
-_MAX_BUILDINGS = 8
-"""Groups whose building is drawn."""
-_HOURS = 24 * 10
+_EPISODES, _MAX_RUNS = 5, 10
+"""Episodes of each run, and runs of each group, that are drawn in the maze."""
+_MAX_BUILDINGS, _HOURS = 8, 24 * 10
+"""Groups whose building is drawn, and for how long."""
 _MAX_NAMED = 3
 """A note names at most this many runs without a checkpoint and counts the others."""
 
-Policy = Callable[[Any], Any]
-"""Function from a batch of observations to actions in the environment's box."""
+Recorded = tuple[Any, Recording]
+"""Environment and recorded episodes of one run."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,7 @@ def save_pictures(
     written = []
     for env_id, groups in results.by_env().items():
         for picture in behaviour_pictures(groups)[0]:
-            name = safe_name(f"{env_id}-{picture.name}")
-            path = directory / f"{name}{suffix}"
+            path = directory / f"{safe_name(f'{env_id}-{picture.name}')}{suffix}"
             picture.figure.savefig(path)
             written.append(path)
     return written
@@ -83,37 +78,34 @@ def behaviour_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
     return [], []
 
 
-@dataclass
-class _Recorder:
-    """Records episodes of runs, and collects notes on runs that cannot be played."""
-
-    _without_checkpoint: dict[Path, None] = field(default_factory=dict)
-    _errors: list[str] = field(default_factory=list)
-
-    def record(self, run: Run, episodes: int) -> tuple[Any, Recording] | None:
-        """Return the environment and the recorded episodes, or None."""
-        try:
-            env = make_env(run)
-            policy = make_policy(run, env)
-            if policy is not None:
-                return env, record_episodes(env, policy, episodes)
-            self._without_checkpoint[_training_path(run)] = None
-        except (ValueError, OSError) as error:
-            self._errors.append(f"No picture of {run.path}: {error}")
-        return None
-
-    def notes(self) -> list[str]:
-        """Return one note on all runs without a checkpoint, and one per other failure."""
-        paths = [*map(str, self._without_checkpoint)]
-        if not paths:
-            return self._errors
+def _record(
+    groups: Sequence[Group], max_runs: int, episodes: int
+) -> tuple[dict[str, list[Recorded]], list[str]]:
+    """Record episodes of each group's first runs, by label, and note those that cannot be."""
+    recorded: dict[str, list[Recorded]] = {}
+    without_checkpoint: dict[str, None] = {}
+    notes = []
+    for group in groups:
+        # A rule behaves the same whatever the seed.
+        for run in group.runs[: 1 if group.is_rule else max_runs]:
+            try:
+                env = make_env(run)
+                policy = make_policy(run, env)
+                if policy is None:
+                    without_checkpoint[str(_training_path(run))] = None
+                    continue
+                found = env, record_episodes(env, policy, episodes)
+                recorded.setdefault(group.label, []).append(found)
+            except (ValueError, OSError) as error:
+                notes.append(f"No picture of {run.path}: {error}")
+    if without_checkpoint:
+        paths = [*without_checkpoint]
         more = len(paths) - _MAX_NAMED
-        listed = ", ".join(paths[:_MAX_NAMED]) + (
-            f" and {more} more" if more > 0 else ""
-        )
+        listed = ", ".join(paths[:_MAX_NAMED]) + (f" and {more} more" * (more > 0))
         verb = "has" if len(paths) == 1 else "have"
         note = f"No picture without a policy: {listed} {verb} no checkpoint."
-        return [note, *self._errors]
+        notes.insert(0, note)
+    return recorded, notes
 
 
 def make_env(run: Run) -> Environment:
@@ -121,7 +113,7 @@ def make_env(run: Run) -> Environment:
     return envs.make(run.config.env.id, **dict(run.config.env.params))
 
 
-def make_policy(run: Run, env: Environment) -> Policy | None:
+def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
     """Return the policy of a run or rule; None for a run without a checkpoint."""
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
@@ -149,48 +141,39 @@ def _state_template(env: Environment, config: Config) -> Any:
 
 
 def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    recorder = _Recorder()
-    recorded = {}
-    for group in groups:
-        # A rule behaves the same whatever the seed.
-        runs = group.runs[: 1 if group.is_rule else _MAX_RUNS]
-        found = [x for run in runs if (x := recorder.record(run, _EPISODES))]
-        if found:
-            recorded[group.label] = found
+    recorded, notes = _record(groups, _MAX_RUNS, _EPISODES)
     if not recorded:
-        return [], recorder.notes()
+        return [], notes
     title = (
         f"Paths of each agent's mean action, {_EPISODES} episodes per seed, with the same "
         "initial states for all"
     )
-    labels = [group.label for group in groups]
-    return [Picture("paths", title, plot_paths(recorded, labels))], recorder.notes()
+    figure = _plot_paths(recorded, [group.label for group in groups])
+    return [Picture("paths", title, figure)], notes
 
 
-def plot_paths(
-    recorded: dict[str, list[tuple[Any, Recording]]], labels: Sequence[str]
-) -> Any:
-    """Draw one maze per group with the paths of its runs.
+def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> Any:
+    """Draw one maze per group, with paths in the colour of its place in `labels`."""
+    from orac.envs.maze.drawing import draw_map, to_trajectories
 
-    `recorded` has the environment and the episodes of each run, by label. A group has the
-    colour of its label's place in `labels`.
-    """
-    from orac.envs.maze.drawing import draw_map
-
-    matplotlib = import_matplotlib()
     columns = 2 if len(recorded) == 4 else min(len(recorded), 3)
     rows = -(-len(recorded) // columns)
     size = (3.4 * columns, 3.7 * rows + 0.5)
-    with matplotlib.rc_context(STYLE):
-        figure, grid = make_figure(matplotlib, rows, columns, size)
+    with new_figure(rows, columns, size) as (figure, grid):
         for axes in grid.flat[len(recorded) :]:
             axes.set_visible(False)
         for axes, (label, runs) in zip(grid.flat, recorded.items(), strict=False):
             draw_map(axes, runs[0][0])
             axes.grid(visible=False)
-            for env, recording in runs:
-                colour = COLOURS[labels.index(label) % len(COLOURS)]
-                _draw_paths(axes, env, recording, colour)
+            colour = COLOURS[labels.index(label) % len(COLOURS)]
+            for path in (path for run in runs for path in to_trajectories(*run, "")):
+                x, y = path.positions.T
+                style = "--" if path.guard else "-"
+                axes.plot(x, y, style, color=colour, lw=1.1, alpha=0.75)
+                axes.plot(x[:1], y[:1], ">", color=colour, ms=4)
+                axes.plot(x[-1:], y[-1:], "s", color=colour, ms=4)
+                paid = np.flatnonzero(path.costs) + 1
+                axes.plot(x[paid], y[paid], "X", color="white", mec=INK, mew=0.8, ms=6)
             axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
         for style, label in (
             ("-", "no guard there"),
@@ -204,26 +187,11 @@ def plot_paths(
     return figure
 
 
-def _draw_paths(axes: Any, env: Any, recording: Recording, colour: str) -> None:
-    from orac.envs.maze.drawing import to_trajectories
-
-    for trajectory in to_trajectories(env, recording, ""):
-        x, y = trajectory.positions.T
-        style = "--" if trajectory.guard else "-"
-        axes.plot(x, y, style, color=colour, lw=1.1, alpha=0.75)
-        axes.plot(x[:1], y[:1], ">", color=colour, ms=4)
-        axes.plot(x[-1:], y[-1:], "s", color=colour, ms=4)
-        paid = np.flatnonzero(trajectory.costs) + 1
-        axes.plot(x[paid], y[paid], "X", color="white", mec=INK, mew=0.8, ms=6)
-
-
-def _outcomes(runs: Sequence[tuple[Any, Recording]]) -> str:
+def _outcomes(runs: Sequence[Recorded]) -> str:
     """Return lines with the number of episodes for each label of the env's metrics."""
     lines = []
     for metric in runs[0][0].spec.metrics:
-        codes = np.concatenate(
-            [recording.metrics[metric.name] for _, recording in runs]
-        )
+        codes = np.concatenate([found.metrics[metric.name] for _, found in runs])
         counts = [(label.title, (codes == label.code).sum()) for label in metric.labels]
         lines += [f"{number} {title}" for title, number in counts if number]
     return "\n".join(lines)
@@ -233,19 +201,15 @@ def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
     """Draw ten days of one building for each group's first seed, with the same outages."""
     from orac.envs.citylearn.drawing import plot_episode
 
-    recorder = _Recorder()
+    recorded, notes = _record(groups[:_MAX_BUILDINGS], 1, 1)
+    seeds = {group.label: group.runs[0].config.seed for group in groups}
     pictures = []
-    for group in groups[:_MAX_BUILDINGS]:
-        found = recorder.record(group.runs[0], 1)
-        if found is None:
-            continue
-        env, recording = found
-        title = f"{group.label}, seed {group.runs[0].config.seed}: the first ten days"
+    for label, [(env, recording)] in recorded.items():
         figure = plot_episode(env, recording.observations[:, 0], hours=(0, _HOURS))
         # A page shows two pictures per row; smaller figures keep their text readable.
         figure.set_size_inches(8.0, 6.0)
-        pictures.append(Picture(f"days-{group.label}", title, figure))
-    notes = recorder.notes()
+        title = f"{label}, seed {seeds[label]}: the first ten days"
+        pictures.append(Picture(f"days-{label}", title, figure))
     if len(groups) > _MAX_BUILDINGS:
         notes.append(f"Only the first {_MAX_BUILDINGS} groups have pictures.")
     return pictures, notes

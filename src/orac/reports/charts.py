@@ -8,32 +8,30 @@ performance profiles are `LineChart`s; cost distributions are `CostHistogram`s.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from orac.core.risk import cvar
 from orac.evaluation.aggregates import performance_profile
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
-from orac.reports.metrics import Metric, common_tails, objective_metrics
 from orac.reports.run_reader import Group, Run, cost_names
 from orac.reports.seed_statistics import (
     Curve,
+    Metric,
     SeedCurve,
     average_curves,
-    cvar_curve,
+    common_tails,
     evaluation_curve,
     last_evaluation,
     metric_curve,
+    objective_metrics,
     seed_values,
 )
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
 INK = "#222222"
-VAR_HEIGHT, CVAR_HEIGHT = 0.9, 0.6
-"""Heights of the stems at VaR and CVaR, which are often at the same cost."""
-_PROFILE_POINTS = 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +75,11 @@ class HistogramRow:
     limits: tuple[float, ...]
 
     @property
-    def var_label(self) -> str:
-        """Text next to the stem at VaR."""
-        return f"VaR {self.var:.4g}"
-
-    @property
-    def cvar_label(self) -> str:
-        """Text next to the stem at CVaR."""
-        return f"CVaR {self.cvar:.4g} at {self.tail:g}"
+    def stems(self) -> list[tuple[str, float, float, str]]:
+        """Name, cost, height and label of the marks at VaR and CVaR, often at one cost."""
+        label = f"CVaR {self.cvar:.4g} at {self.tail:g}"
+        var = ("VaR", self.var, 0.9, f"VaR {self.var:.4g}")
+        return [var, ("CVaR", self.cvar, 0.6, label)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,27 +123,23 @@ def learning_charts(
     groups = [group for group in groups if group.runs]
     known_tails = common_tails(groups)
     title = f"{heading}: reward" if heading else "Reward per episode"
-    read = partial(evaluation_curve, column="reward")
-    charts = [curve_chart(title, groups, "reward", read, band=band)]
+    wanted: list[tuple[str, str, Any, list[float]]] = [(title, "reward", None, [])]
     for name in cost_names(groups):
         column, limits = cost_column(name), _limits(groups, name)
-        curves = {
-            f"Mean {column} per episode": partial(evaluation_curve, column=column)
-        }
+        wanted.append((f"Mean {column} per episode", column, None, limits))
         for tail in known_tails.get(name, ()) if tails is None else tails:
             title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
-            curves[title] = partial(cvar_curve, name=name, tail=tail)
-        charts += [
-            curve_chart(title, groups, column, read, limits, band)
-            for title, read in curves.items()
-        ]
+            wanted.append((title, column, cvar(tail), limits))
+    charts = []
+    for title, column, measure, limits in wanted:
+        read = partial(evaluation_curve, column=column, measure=measure)
+        charts.append(curve_chart(title, groups, column, read, limits, band))
     return charts
 
 
 def training_charts(groups: Sequence[Group]) -> list[LineChart]:
     """Return the reward during training and the total cost paid so far."""
-    runs = [run for group in groups for run in group.runs]
-    columns = dict.fromkeys(key for run in runs for key in run.metrics)
+    columns = dict.fromkeys(k for g in groups for run in g.runs for k in run.metrics)
     titles = {"train/reward": "Reward while training"} | {
         key: f"Total {key.removeprefix('train/cumulative_')} paid while training"
         for key in columns
@@ -158,29 +149,21 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return each constraint's multiplier, and the critics' risk with its limit.
-
-    Risk and limit are in the critics' units.
-    """
+    """Return each constraint's multiplier, and its risk and limit in the critics' units."""
     charts = []
+    runs = [run for group in groups for run in group.runs]
     for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
-        curves = [
-            metric_curve(run, f"constraint/limit/{name}")[1][-1:]
-            for group in groups
-            for run in group.runs
-        ]
-        limits = np.unique(np.round(np.concatenate([np.empty(0), *curves]), 6)).tolist()
-        charts += [
-            _metric_chart(
-                f"Multiplier of {name}", groups, f"constraint/multiplier/{name}"
-            ),
-            _metric_chart(
+        last = [metric_curve(run, f"constraint/limit/{name}")[1][-1:] for run in runs]
+        limits = np.unique(np.round(np.concatenate([[], *last]), 6)).tolist()
+        for title, key, marks in (
+            (f"Multiplier of {name}", f"constraint/multiplier/{name}", []),
+            (
                 f"Risk of {name} in the critics' units",
-                groups,
                 f"constraint/risk/{name}",
                 limits,
             ),
-        ]
+        ):
+            charts.append(_metric_chart(title, groups, key, marks))
     return charts
 
 
@@ -205,7 +188,7 @@ def curve_chart(
     `read` returns the curve of one run; `key` names the number for `metrics.bounds_of`.
     `band` is one of `seed_statistics.BANDS`.
     """
-    end = max((run.steps for group in groups for run in group.runs), default=0)
+    end = max([0, *(run.steps for group in groups for run in group.runs)])
     lines = []
     for group in groups:
         curves = [curve for run in group.runs if len((curve := read(run))[0])]
@@ -242,17 +225,18 @@ def profile_charts(groups: Sequence[Group]) -> list[LineChart]:
             if metric.key in known and np.isfinite(known[metric.key]).all()
         }
         if scores:
-            charts.append(_profile_chart(metric, groups, scores))
+            others = [group for group in groups if group.label not in scores]
+            chart = _profile_chart(metric, scores, _limits(groups, metric.cost))
+            charts.append(replace(chart, note=_left_out_note(others)))
     return charts
 
 
 def _profile_chart(
-    metric: Metric, groups: Sequence[Group], scores: dict[str, np.ndarray]
+    metric: Metric, scores: dict[str, np.ndarray], limits: Sequence[float]
 ) -> LineChart:
-    limits = _limits(groups, metric.cost) if metric.cost else []
     ends = np.concatenate([*scores.values(), limits])
     pad = 0.05 * (np.ptp(ends) or abs(ends[0]) or 1.0)
-    thresholds = np.linspace(ends.min() - pad, ends.max() + pad, _PROFILE_POINTS)
+    thresholds = np.linspace(ends.min() - pad, ends.max() + pad, num=80)
     lines = []
     for label, values in scores.items():
         profile = performance_profile(values, thresholds)
@@ -261,61 +245,39 @@ def _profile_chart(
         curve = Curve(thresholds, profile.estimate, profile.low, profile.high, seeds)
         lines.append(Line(label, profile.n, curve))
     side = f"{'higher curves' if metric.better == 'higher' else 'lower'} are better"
-    return LineChart(
-        title=f"Share of seeds with a {metric.title} above x ({side})",
-        x_title=metric.title,
-        lines=tuple(lines),
-        limits=tuple(limits),
-        limit_axis="x",
-        is_share=True,
-        is_stepped=True,
-        note=_left_out_note([g for g in groups if g.label not in scores]),
-    )
+    title = f"Share of seeds with a {metric.title} above x ({side})"
+    shape = {"limit_axis": "x", "is_share": True, "is_stepped": True}
+    return LineChart(title, metric.title, tuple(lines), tuple(limits), **shape)
 
 
 def _left_out_note(groups: Sequence[Group]) -> str:
-    parts = []
-    for group in groups:
-        if group.is_rule:
-            reason = "a rule"
-        elif len(group.evaluated) < 2:
-            reason = "one seed" if group.evaluated else "no evaluation"
-        else:
-            reason = "not a number for each seed"
-        parts.append(f"{group.label} ({reason})")
+    reasons = ("no evaluation", "one seed", "not a number for each seed")
+    parts = [
+        f"{x.label} ({'a rule' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
+        for x in groups
+    ]
     return f"Left out: {', '.join(parts)}." if parts else ""
 
 
 def cost_histogram(groups: Sequence[Group], name: str) -> CostHistogram:
     """Return the costs of the last evaluations, all seeds together, with VaR and CVaR."""
-    pooled = [(group, pooled_costs(group, name)) for group in groups]
-    pooled = [(group, costs) for group, costs in pooled if len(costs)]
+    pooled = [(g, costs) for g in groups if len(costs := pooled_costs(g, name))]
     edges = cost_bins([costs for _, costs in pooled])
     tails = common_tails(groups).get(name, [])
     rows = []
     for group, costs in pooled:
         own = [c.tail for c in group.config.constraints if c.name == name]
         tail = next(iter([*(tail for tail in own if tail < 1), *tails, 1.0]))
-        row = HistogramRow(
-            group.label,
-            len(group.evaluated),
-            np.histogram(costs, edges)[0],
-            value_at_risk(costs, tail),
-            risk_of_episodes(costs, cvar(tail)),
-            tail,
-            tuple(_limits([group], name)),
-        )
+        counts, limits = np.histogram(costs, edges)[0], tuple(_limits([group], name))
+        risks = value_at_risk(costs, tail), risk_of_episodes(costs, cvar(tail)), tail
+        row = HistogramRow(group.label, len(group.evaluated), counts, *risks, limits)
         rows.append(row)
-    column = cost_column(name)
     ends = [edges[0], edges[-1], *_limits(groups, name)]
     pad = 0.03 * (max(ends) - min(ends))
-    return CostHistogram(
-        f"{column.capitalize()} in the last evaluation, all seeds together",
-        f"{column} of an episode",
-        (float(min(ends) - pad), float(max(ends) + pad)),
-        edges,
-        tuple(rows),
-    )
+    column = cost_column(name)
+    title = f"{column.capitalize()} in the last evaluation, all seeds together"
+    x_range = float(min(ends) - pad), float(max(ends) + pad)
+    return CostHistogram(title, f"{column} of an episode", x_range, edges, tuple(rows))
 
 
 def pooled_costs(group: Group, name: str) -> np.ndarray:
@@ -339,6 +301,5 @@ def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
 
 def _limits(groups: Sequence[Group], name: str) -> list[float]:
     """Return every limit on the risk of a cost."""
-    return sorted(
-        {c.limit for g in groups for c in g.config.constraints if c.name == name}
-    )
+    constraints = [c for group in groups for c in group.config.constraints]
+    return sorted({c.limit for c in constraints if c.name == name})

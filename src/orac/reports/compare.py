@@ -1,29 +1,178 @@
-"""Compare two sets of runs: every number of both, the difference, and a verdict.
+"""Compare groups of runs: who is best, how two sets of runs differ, and in which fields.
 
-Groups are paired by environment, and by label if a side has several groups there.
-Differences are `intervals.difference_interval`; "better" is
-`aggregates.probability_of_improvement`, with the sign of costs reversed. Runs are never
-paired by seed.
+`find_wins` ranks the groups of an environment, and `compare` makes tables about two sets
+of runs. One group is clearly ahead of another if the interval of their difference excludes
+0. Where all seeds of both groups agree there is no such interval, and the interval of the
+probability of improvement must exclude 0.5. Runs are never paired by seed.
 """
 
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from orac.evaluation.aggregates import probability_of_improvement
-from orac.evaluation.intervals import Interval, difference_interval
-from orac.reports.metrics import (
+from orac.evaluation.intervals import ALL_EQUAL, Interval, difference_interval
+from orac.evaluation.result import cost_column
+from orac.reports.run_reader import (
+    Group,
+    Results,
+    count,
+    differing_fields,
+    flat_config,
+    full_label,
+    read_results,
+)
+from orac.reports.seed_statistics import (
+    LEVEL,
     Metric,
+    SeedValues,
     bounds_of,
     common_tails,
     env_metrics,
+    seed_mean,
+    seed_values,
     summary_metrics,
 )
-from orac.reports.report import config_table
-from orac.reports.run_reader import Group, Results, count, read_results
-from orac.reports.seed_statistics import seed_mean, seed_values
 from orac.reports.tables import Table, cell
+
+
+def _lead(
+    ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL, by_ranks: bool = True
+) -> int:
+    """Return 1 or -1 if ours are clearly higher or lower than theirs, and 0 otherwise."""
+    found, zero = difference_interval(ours, theirs, level), 0.0
+    if found.method == ALL_EQUAL and by_ranks:
+        # Ranks can tell groups without any spread apart, given enough seeds.
+        found, zero = probability_of_improvement(ours, theirs, level), 0.5
+    if found.low is None or found.high is None:
+        return 0
+    return (found.low > zero) - (found.high < zero)
+
+
+@dataclass(frozen=True)
+class Win:
+    """The best mean of one metric, and how clearly it beats the others."""
+
+    title: str
+    best: tuple[str, ...]
+    """Labels of the groups that share the best mean; usually one."""
+    value: Interval
+    ahead_of: tuple[str, ...]
+    unclear: tuple[str, ...]
+    """Labels of the groups that the best is not clearly ahead of."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether one group is clearly ahead of every other."""
+        return len(self.best) == 1 and bool(self.ahead_of) and not self.unclear
+
+
+def find_wins(groups: Sequence[Group]) -> list[Win]:
+    """Return the winner of each metric that has a better direction.
+
+    The reward is ranked twice if only some groups keep their limits.
+    """
+    groups = [group for group in groups if group.evaluated]
+    tails = common_tails(groups)
+    everyone = [(group, seed_values(group, tails)) for group in groups]
+    safe = [entry for entry in everyone if _keeps_limits(*entry)]
+    reward, *others = summary_metrics(groups)
+    others += env_metrics(groups[0].env_id, [values for _, values in everyone])
+    ranked = [(reward, everyone)]
+    if 0 < len(safe) < len(groups):
+        title = f"{reward.title} (of those within their limit)"
+        ranked.append((replace(reward, title=title), safe))
+    ranked += [(metric, everyone) for metric in others]
+    found = [_find_win(metric, entries) for metric, entries in ranked if metric.better]
+    return [win for win in found if win is not None]
+
+
+def _keeps_limits(group: Group, values: SeedValues) -> bool:
+    """Return whether there are limits and the mean of every constrained risk keeps its own."""
+    for constraint in group.config.constraints:
+        risk = values.get(f"{cost_column(constraint.name)}/risk")
+        if risk is None or not risk.mean() <= constraint.limit:
+            return False
+    return bool(group.config.constraints)
+
+
+def _find_win(
+    metric: Metric, entries: Sequence[tuple[Group, SeedValues]]
+) -> Win | None:
+    """Return the winner; None if no group has a number for every seed.
+
+    All pairs of groups are compared and the best group is not known beforehand, so each
+    pair gets its share of the error level (Bonferroni).
+    """
+    sign = 1 if metric.better == "higher" else -1
+    means = {
+        group.label: (sign * values[metric.key], mean)
+        for group, values in entries
+        if (mean := seed_mean(values, metric.key, group)) is not None
+    }
+    if not means:
+        return None
+    scores = {label: sign * mean.estimate for label, (_, mean) in means.items()}
+    top = max(scores.values())
+    close = {"rel_tol": 1e-9, "abs_tol": 1e-12}
+    best = [label for label in means if math.isclose(scores[label], top, **close)]
+    level = 1 - (1 - LEVEL) / max(math.comb(len(means), 2), 1)
+    ahead, unclear = [], []
+    for label in (label for label in means if label not in best):
+        theirs = means[label][0]
+        clear = all(_lead(means[first][0], theirs, level) > 0 for first in best)
+        (ahead if clear else unclear).append(label)
+    value = means[best[0]][1]
+    return Win(metric.title, tuple(best), value, tuple(ahead), tuple(unclear))
+
+
+def describe_wins(found: Sequence[Win]) -> str:
+    """Return one or two sentences: who has the best mean in what, and where clearly."""
+    best: dict[str, list[str]] = {}
+    clear: dict[str, list[str]] = {}
+    for win in found:
+        best.setdefault(" and ".join(win.best), []).append(win.title)
+        if win.is_clear:
+            clear.setdefault(win.best[0], []).append(win.title)
+    means, leads = (
+        "; ".join(f"{who} in {', '.join(what)}" for who, what in part.items())
+        for part in (best, clear)
+    )
+    if clear:
+        return f"Best mean: {means}. Clearly ahead of all others: {leads}."
+    return f"Best mean: {means}. No group is clearly ahead of all others."
+
+
+def config_table(groups: Sequence[Group]) -> Table | None:
+    """Return the fields in which the groups' configs differ; None if there are none.
+
+    Only the environment and the constraints of a rule's config mean anything.
+    """
+    for_rules = ("algo", "env", "constraints")
+    trained = [group for group in groups if not group.is_rule]
+    shared = [
+        name
+        for name in differing_fields([group.config for group in groups])
+        if name.partition(".")[0] in for_rules[1:]
+    ]
+    names = {*differing_fields([group.config for group in trained]), *shared}
+    if not names:
+        return None
+    groups = groups if shared else trained
+    flat = [flat_config(group.config) for group in groups]
+    rows = []
+    for name in dict.fromkeys(x for fields in flat for x in fields if x in names):
+        means_nothing = name.partition(".")[0] not in for_rules
+        cells = [
+            "–" if group.is_rule and means_nothing else str(fields.get(name, "–"))
+            for group, fields in zip(groups, flat, strict=True)
+        ]
+        rows.append((name, *cells))
+    columns = ("field", *(full_label(group, groups) for group in groups))
+    return Table("Differences between the configs", columns, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -36,32 +185,27 @@ class Difference:
     difference: Interval
     improvement: Interval | None
     """P(a run of ours is better than one of theirs); None if no direction is better."""
+    lead: int
+    """1 if ours is clearly better (or higher), -1 if clearly worse, 0 if unclear."""
+
+    @property
+    def verdict(self) -> str:
+        """Which side is better, or why that is unclear."""
+        if self.lead and self.metric.better:
+            return "A better" if self.lead > 0 else "B better"
+        if self.lead:
+            return "A higher" if self.lead > 0 else "A lower"
+        if self.difference.low is not None:
+            return "unclear"
+        return f"{'one seed' if self.difference.n == 1 else 'all seeds equal'}: unclear"
 
 
 def compare(
-    ours: str | os.PathLike[str], theirs: str | os.PathLike[str], level: float = 0.95
+    ours: str | os.PathLike[str], theirs: str | os.PathLike[str]
 ) -> list[Table]:
     """Return tables that compare the runs below `ours` (A) with those below `theirs` (B)."""
     sides = read_results([ours]), read_results([theirs])
-    _check_sides(*sides)
-    pairs, notes = match_groups(*sides)
-    tables = []
-    for pair in pairs:
-        tables.append(_difference_table(pair, level))
-        configs = config_table(
-            [replace(group, label=x) for group, x in zip(pair, "AB", strict=True)]
-        )
-        tables += [configs] if configs else []
-    notes = (*tables[0].notes, *sides[0].notes, *sides[1].notes, *notes)
-    return [replace(tables[0], notes=notes), *tables[1:]]
-
-
-def _check_sides(ours: Results, theirs: Results) -> None:
-    """Raise an error unless the sides have different runs and both have evaluations."""
-    paths = [
-        {run.path.resolve() for group in side.groups for run in group.runs}
-        for side in (ours, theirs)
-    ]
+    paths = [{run.path.resolve() for run in side.runs} for side in sides]
     shared = sorted(paths[0] & paths[1])
     if shared:
         raise ValueError(
@@ -69,7 +213,7 @@ def _check_sides(ours: Results, theirs: Results) -> None:
             f"{f' and {len(shared) - 1} more' if len(shared) > 1 else ''}. "
             "Name two directories neither of which lies in the other."
         )
-    for name, side in (("A", ours), ("B", theirs)):
+    for name, side in zip("AB", sides, strict=True):
         if not any(group.evaluated for group in side.groups):
             first = side.groups[0].runs[0].path
             raise ValueError(
@@ -77,28 +221,37 @@ def _check_sides(ours: Results, theirs: Results) -> None:
                 f"{first}. Train it to its first evaluation (evaluation.every), or evaluate "
                 f"it: orac evaluate {first} --out DIR"
             )
+    pairs, notes = match_groups(*sides)
+    tables = []
+    for pair in pairs:
+        tables.append(_difference_table(pair))
+        named = [replace(group, label=x) for group, x in zip(pair, "AB", strict=True)]
+        configs = config_table(named)
+        tables += [configs] if configs else []
+    notes = (*tables[0].notes, *sides[0].notes, *sides[1].notes, *notes)
+    return [replace(tables[0], notes=notes), *tables[1:]]
 
 
 def match_groups(
     ours: Results, theirs: Results
 ) -> tuple[list[tuple[Group, Group]], list[str]]:
-    """Return the pairs to compare, and notes on groups that have no counterpart."""
+    """Return the pairs to compare, and notes on groups that have no counterpart.
+
+    Groups are paired by environment, and by label if a side has several groups there.
+    """
     pairs, notes = [], []
     sides = ours.by_env(), theirs.by_env()
     for env_id in dict.fromkeys([*sides[0], *sides[1]]):
         left, right = (side.get(env_id, []) for side in sides)
-        if len(left) == len(right) == 1:
-            pairs.append((left[0], right[0]))
-            continue
-        shared = {group.label for group in left} & {group.label for group in right}
-        pairs += [
-            (one, other) for one in left for other in right if one.label == other.label
-        ]
+        alone = len(left) == len(right) == 1
+        found = [(a, b) for a in left for b in right if alone or a.label == b.label]
+        matched = [group for pair in found for group in pair]
+        pairs += found
         notes += [
             f"{group.label} in {env_id} is only in {side} and is not compared."
             for side, groups in (("A", left), ("B", right))
             for group in groups
-            if group.label not in shared
+            if group not in matched
         ]
     if not pairs:
         listed = [
@@ -113,37 +266,31 @@ def match_groups(
     return pairs, notes
 
 
-def find_differences(
-    groups: tuple[Group, Group], level: float = 0.95
-) -> list[Difference]:
+def find_differences(groups: tuple[Group, Group]) -> list[Difference]:
     """Return the difference of every metric that both groups have."""
     tails = common_tails(groups)
-    ours, theirs = (seed_values(group, tails) for group in groups)
+    values = [seed_values(group, tails) for group in groups]
     found = []
-    for metric in [
-        *summary_metrics(groups),
-        *env_metrics(groups[0].env_id, [ours, theirs]),
-    ]:
-        key = metric.key
-        first = seed_mean(ours, key, groups[0], level)
-        second = seed_mean(theirs, key, groups[1], level)
+    for metric in [*summary_metrics(groups), *env_metrics(groups[0].env_id, values)]:
+        key, sign = metric.key, -1 if metric.better == "lower" else 1
+        first = seed_mean(values[0], key, groups[0])
+        second = seed_mean(values[1], key, groups[1])
         if first is None or second is None:
             continue
-        both = np.concatenate([ours[key], theirs[key]])
+        ours, theirs = (known[key] for known in values)
+        both = np.concatenate([ours, theirs])
         ends = [bounds_of(key, both, group) for group in groups]
         bounds = min(low for low, _ in ends), max(high for _, high in ends)
-        difference = difference_interval(ours[key], theirs[key], level, bounds)
+        difference = difference_interval(ours, theirs, LEVEL, bounds)
+        lead = _lead(sign * ours, sign * theirs, by_ranks=bool(metric.better))
         improvement = None
         if metric.better:
-            sign = 1 if metric.better == "higher" else -1
-            improvement = probability_of_improvement(
-                sign * ours[key], sign * theirs[key], level
-            )
-        found.append(Difference(metric, first, second, difference, improvement))
+            improvement = probability_of_improvement(sign * ours, sign * theirs, LEVEL)
+        found.append(Difference(metric, first, second, difference, improvement, lead))
     return found
 
 
-def _difference_table(groups: tuple[Group, Group], level: float) -> Table:
+def _difference_table(groups: tuple[Group, Group]) -> Table:
     rows = tuple(
         (
             x.metric.title,
@@ -151,16 +298,16 @@ def _difference_table(groups: tuple[Group, Group], level: float) -> Table:
             cell(x.theirs),
             f"{'+' if x.difference.estimate > 0 else ''}{cell(x.difference)}",
             cell(x.improvement),
-            _verdict(x),
+            x.verdict,
         )
-        for x in find_differences(groups, level)
+        for x in find_differences(groups)
     )
     sides = [
         f"{side} is {group.label} ({count(len(group.evaluated), 'seed')})"
         for side, group in zip("AB", groups, strict=True)
     ]
     note = (
-        f"{', '.join(sides)}. Means over seeds with {100 * level:g} % intervals. P(A better) "
+        f"{', '.join(sides)}. Means over seeds with {100 * LEVEL:g} % intervals. P(A better) "
         "is the probability that a run of A beats a run of B; ties count half. A difference "
         "is clear if its interval excludes 0 or, where all seeds of both are equal, if the "
         "interval of P(A better) excludes 0.5. The interval of the difference is Student's; "
@@ -168,24 +315,3 @@ def _difference_table(groups: tuple[Group, Group], level: float) -> Table:
     )
     columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
     return Table(f"A and B in {groups[0].env_id}", columns, rows, (note,))
-
-
-def _verdict(found: Difference) -> str:
-    low, high = found.difference.low, found.difference.high
-    if low is None or high is None:
-        return "one seed: unclear" if found.difference.n == 1 else _rank_verdict(found)
-    if low <= 0 <= high:
-        return "unclear"
-    if not found.metric.better:
-        return "A higher" if low > 0 else "A lower"
-    return "A better" if (low > 0) == (found.metric.better == "higher") else "B better"
-
-
-def _rank_verdict(found: Difference) -> str:
-    """Return the verdict by ranks, for groups whose seeds are all equal."""
-    chance = found.improvement
-    if chance is None or chance.low is None or chance.high is None:
-        return "all seeds equal: unclear"
-    if chance.low <= 0.5 <= chance.high:
-        return "all seeds equal: unclear"
-    return "A better" if chance.low > 0.5 else "B better"

@@ -4,7 +4,8 @@ Every line has its own dashes as well as its own colour, so that the figures can
 without colour. Needs matplotlib, which is imported when something is drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,16 @@ _COLUMNS = 3
 """Panels in a row of `save_figures`."""
 
 
-def import_matplotlib() -> Any:
-    """Return matplotlib with the submodules that figures need."""
-    parts = ("backends.backend_agg", "figure", "ticker")
-    names = ("matplotlib", *(f"matplotlib.{part}" for part in parts))
-    return import_extra("Drawing a figure", "plots", *names)
-
-
-def make_figure(
-    matplotlib: Any, rows: int, columns: int, size: tuple[float, float]
-) -> tuple[Any, np.ndarray]:
-    """Return a figure without a window, and its axes as an array of rows by columns."""
-    figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False)
+@contextmanager
+def new_figure(
+    rows: int, columns: int, size: tuple[float, float]
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Make a figure without a window, and its axes as an array of rows by columns."""
+    names = ("matplotlib", "matplotlib.figure", "matplotlib.ticker")
+    matplotlib = import_extra("Drawing a figure", "plots", *names)
+    with matplotlib.rc_context(STYLE):
+        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def draw_line_charts(
@@ -73,16 +70,13 @@ def draw_line_charts(
     Lines have the style of their label's place in `labels`, or in order of appearance.
     `note` goes above the legend. `show_seeds` adds the number of seeds to each label.
     """
-    matplotlib = import_matplotlib()
     columns = max([1, *map(len, rows)])
-    order = [
-        *labels,
-        *(line.label for row in rows for chart in row for line in chart.lines),
-    ]
-    styles = {label: place for place, label in enumerate(dict.fromkeys(order))}
+    shown = [line.label for row in rows for chart in row for line in chart.lines]
+    styles = {x: place for place, x in enumerate(dict.fromkeys([*labels, *shown]))}
     size = (3.4 * columns, 2.6 * max(len(rows), 1) + (0.7 if note else 0.5))
-    with matplotlib.rc_context(STYLE):
-        figure, grid = make_figure(matplotlib, max(len(rows), 1), columns, size)
+    with new_figure(max(len(rows), 1), columns, size) as (figure, grid):
+        from matplotlib.ticker import EngFormatter
+
         for axes_row, row in zip(grid, rows, strict=False):
             for axes in axes_row[len(row) :]:
                 axes.set_visible(False)
@@ -97,8 +91,16 @@ def draw_line_charts(
                     axes.set_ylim(-0.03, 1.03)
                 axes.set_title(chart.title)
                 axes.set_xlabel(chart.x_title)
-                axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
-        _draw_legend(figure, grid, note)
+                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        # One legend below all panels has every line and limit once.
+        entries: dict[str, Any] = {}
+        for axes in grid.flat:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        if entries:
+            place = {"loc": "outside lower center", "ncols": min(4, len(entries))}
+            heading = {"title": note, "title_fontsize": 8}
+            figure.legend([*entries.values()], [*entries], **place, **heading)
         figure.suptitle(title, x=0.01, ha="left")
     return figure
 
@@ -108,16 +110,14 @@ def _draw_line(
 ) -> None:
     curve, colour = line.curve, COLOURS[style % len(COLOURS)]
     suffix = f" ({count(line.num_seeds, 'seed')})" if show_seeds else ""
-    axes.plot(
-        curve.x,
-        curve.mean,
-        _DASHES[style % len(_DASHES)],
-        color=colour,
-        label=f"{line.label}{suffix}",
+    look = {
+        "label": f"{line.label}{suffix}",
         # A line through one point would be invisible.
-        marker="." if len(curve.x) == 1 else "",
-        drawstyle="steps-post" if chart.is_stepped else "default",
-    )
+        "marker": "." if len(curve.x) == 1 else "",
+        "drawstyle": "steps-post" if chart.is_stepped else "default",
+    }
+    dash = _DASHES[style % len(_DASHES)]
+    axes.plot(curve.x, curve.mean, dash, color=colour, **look)
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
     at = curve.lone_points
     if len(at):
@@ -127,46 +127,21 @@ def _draw_line(
         axes.errorbar(curve.x[at], curve.mean[at], reach, **bars)
 
 
-def _draw_legend(figure: Any, grid: np.ndarray, note: str) -> None:
-    """Draw one legend below all panels, with every line and limit once."""
-    found: dict[str, Any] = {}
-    for axes in grid.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if found:
-        figure.legend(
-            [*found.values()],
-            [*found],
-            loc="outside lower center",
-            ncols=min(4, len(found)),
-            title=note,
-            title_fontsize=8,
-        )
-
-
 def draw_histogram(
     chart: CostHistogram, labels: Sequence[str] = (), title: str = ""
 ) -> Any:
-    """Draw distributions of a cost, one below the other, with VaR, CVaR and limits.
-
-    Each has the colour of its label's place in `labels`.
-    """
-    matplotlib = import_matplotlib()
+    """Draw distributions of a cost, one below the other, with VaR, CVaR and limits."""
     order = [*dict.fromkeys([*labels, *(row.label for row in chart.rows)])]
     rows = max(len(chart.rows), 1)
-    with matplotlib.rc_context(STYLE):
-        figure, grid = make_figure(matplotlib, rows, 1, (6.4, 1.5 * rows + 0.7))
+    with new_figure(rows, 1, (6.4, 1.5 * rows + 0.7)) as (figure, grid):
         for axes, row in zip(grid.flat, chart.rows, strict=False):
-            shares = row.counts / row.counts.sum()
+            shares, widths = row.counts / row.counts.sum(), np.diff(chart.edges)
             colour = COLOURS[order.index(row.label) % len(COLOURS)]
-            widths = np.diff(chart.edges)
             axes.bar(chart.edges[:-1], shares, widths, align="edge", color=colour)
-            for x, top, style, label in (
-                (row.var, charts.VAR_HEIGHT, "v--", row.var_label),
-                (row.cvar, charts.CVAR_HEIGHT, "D-", row.cvar_label),
-            ):
-                stem = {"color": INK, "markevery": [1], "label": label}
-                axes.plot([x, x], [0, top], style, **stem)
+            for stem, style in zip(row.stems, ("v--", "D-"), strict=True):
+                _, cost, height, label = stem
+                mark = {"color": INK, "markevery": [1], "label": label}
+                axes.plot([cost, cost], [0, height], style, **mark)
             for limit in row.limits:
                 dots = {"color": "#777777", "ls": ":", "lw": 1.4}
                 axes.axvline(limit, label=f"limit {limit:g}", **dots)
@@ -186,15 +161,14 @@ def save_figures(results: Results, directory: Path, suffix: str = ".png") -> lis
     written = []
     for env_id, groups in results.by_env().items():
         labels = [group.label for group in groups]
+        panels = {
+            "curves": charts.learning_charts(groups),
+            "multipliers": charts.constraint_charts(groups),
+        }
         figures = {}
-        for name, panels in (
-            ("curves", charts.learning_charts(groups)),
-            ("multipliers", charts.constraint_charts(groups)),
-        ):
-            rows = [
-                panels[first : first + _COLUMNS]
-                for first in range(0, len(panels), _COLUMNS)
-            ]
+        for name, found in panels.items():
+            starts = range(0, len(found), _COLUMNS)
+            rows = [found[start : start + _COLUMNS] for start in starts]
             figures[name] = draw_line_charts(rows, labels, env_id, show_seeds=True)
         for name in cost_names(groups):
             chart = charts.cost_histogram(groups, name)

@@ -1,9 +1,8 @@
 """The HTML report: one file with tables, plotly charts, pictures and configs.
 
-The page opens offline: plotly.js is inlined once, and a content security policy in the
-page's head makes the browser refuse every request. Text from runs is always escaped.
-Charts are described by `charts`; here they become plotly's data, as plain lists and
-dicts, so that only `plotly_source` needs the Python package.
+The page opens offline: plotly.js is inlined once, and a content security policy makes the
+browser refuse every request. Text from runs is always escaped. The charts of `charts`
+become plain lists and dicts here, so that only `plotly_source` needs the Python package.
 """
 
 import base64
@@ -11,7 +10,6 @@ import html
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,41 +19,36 @@ import numpy as np
 from orac.config import serialization
 from orac.config.validation import import_extra
 from orac.reports import behaviour, charts
-from orac.reports.charts import COLOURS, INK, Chart, CostHistogram, Line, LineChart
+from orac.reports.charts import COLOURS, INK, Chart, CostHistogram, LineChart
 from orac.reports.run_reader import Group, Results, count, full_label
-from orac.reports.seed_statistics import Curve, SeedCurve
+from orac.reports.seed_statistics import Curve
 from orac.reports.tables import Table, to_html
 
 _PICTURE_BYTES = 3_000_000
 """Total size of the PNG files that a page includes; further files are only named."""
 _PNG = b"\x89PNG\r\n\x1a\n"
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:"
-)
 _AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
 _DASHES = ("solid", "dash", "dashdot", "dot")
 _HEIGHT = 340
-_HISTOGRAM_ROW = 130
-"""Height of one group in a histogram, in pixels."""
-_HISTOGRAM_GAP = 0.38
-"""Fraction of that height for the two lines of text above the bars."""
+_HISTOGRAM_ROW, _HISTOGRAM_GAP = 130, 0.38
+"""Height of one group in pixels, and its fraction for the text above the bars."""
 _MAX_POINTS = 250
 """Points of a curve; longer curves are thinned out."""
+_HIDDEN = {"hoverinfo": "skip", "showlegend": False}
+"""Settings of traces that have no hover text and no entry in the legend."""
 
 
-@dataclass(frozen=True)
-class PageTables:
-    """Tables of a page."""
+def make_page(
+    results: Results,
+    env_tables: dict[str, tuple[list[Table], list[Table]]],
+    configs: Table | None,
+    runs: Table,
+    roots: Sequence[Path],
+) -> str:
+    """Return the whole page as text, with the PNG files in `roots`.
 
-    by_env: dict[str, tuple[list[Table], list[Table]]]
-    """By environment id: tables above the charts, and tables below."""
-    configs: Table | None
-    runs: Table
-
-
-def make_page(results: Results, tables: PageTables, roots: Sequence[Path]) -> str:
-    """Return the whole page as text; PNG files in `roots` are included."""
+    `env_tables` has the tables above and below the charts of each environment.
+    """
     plots: list[dict[str, Any]] = []
     sections = []
     for env_id, groups in results.by_env().items():
@@ -64,22 +57,25 @@ def make_page(results: Results, tables: PageTables, roots: Sequence[Path]) -> st
         for chart in charts.report_charts(groups):
             figures += _figure(chart, len(plots))
             plots.append(to_plotly(chart, labels))
-        above, below = tables.by_env[env_id]
+        above, below = ("".join(map(to_html, part)) for part in env_tables[env_id])
         sections.append(
-            f"<section><h2>{html.escape(env_id)}</h2>{''.join(map(to_html, above))}"
-            f"<div class=charts>{figures}</div>{_behaviour(groups)}"
-            f"{''.join(map(to_html, below))}</section>"
+            f"<section><h2>{html.escape(env_id)}</h2>{above}"
+            f"<div class=charts>{figures}</div>{_behaviour(groups)}{below}</section>"
         )
     sections += [
         _pictures(results, roots),
-        _configs(tables.configs, results.groups),
-        f"<section><h2>Runs</h2>{to_html(tables.runs)}</section>",
+        _configs(configs, results.groups),
+        f"<section><h2>Runs</h2>{to_html(runs)}</section>",
     ]
     template = files("orac.reports").joinpath("page.html").read_text(encoding="utf-8")
     data = json.dumps(plots, allow_nan=False, separators=(",", ":"))
+    lead = (
+        f"<p>{count(len(results.runs), 'run')} in {count(len(results.groups), 'group')} of equal "
+        f"configs, {count(len(results.by_env()), 'environment')}. Made on "
+        f"{time.strftime('%Y-%m-%d')}.</p>"
+    )
     parts = {
-        "@POLICY@": _POLICY,
-        "@LEAD@": _lead(results),
+        "@LEAD@": lead + _notes(results.notes),
         "@SECTIONS@": "\n".join(sections),
         # Only "<" could end the surrounding script element early.
         "@CHARTS@": data.replace("<", "\\u003c"),
@@ -98,16 +94,6 @@ def plotly_source() -> str:
     advice = "Tables do not need it: use --format markdown, latex or csv."
     plotly = import_extra("The HTML report", "report", "plotly.offline", advice=advice)
     return plotly.get_plotlyjs()
-
-
-def _lead(results: Results) -> str:
-    runs = sum(len(group.runs) for group in results.groups)
-    text = (
-        f"{count(runs, 'run')} in {count(len(results.groups), 'group')} of equal configs, "
-        f"{count(len(results.by_env()), 'environment')}. Made on "
-        f"{time.strftime('%Y-%m-%d')}."
-    )
-    return f"<p>{text}</p>{_notes(results.notes)}"
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -132,28 +118,27 @@ def _behaviour(groups: Sequence[Group]) -> str:
         pictures, notes = behaviour.behaviour_pictures(groups)
     except ImportError as error:
         pictures, notes = [], [f"No pictures of the policies: {error}"]
-    images = [_image(picture.to_png(), picture.title) for picture in pictures]
-    return _image_grid(images) + _notes(notes)
+    return _images([(x.to_png(), x.title) for x in pictures]) + _notes(notes)
 
 
-def _image(data: bytes, caption: str) -> str:
-    source, text = base64.b64encode(data).decode(), html.escape(caption)
-    return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{source}">'
-        f"<figcaption>{text}</figcaption></figure>"
-    )
-
-
-def _image_grid(images: Sequence[str]) -> str:
-    return f"<div class=pictures>{''.join(images)}</div>" if images else ""
+def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
+    """Return PNG files with their captions."""
+    images = ""
+    for data, caption in pictures:
+        source, text = base64.b64encode(data).decode(), html.escape(caption)
+        images += (
+            f'<figure><img alt="{text}" src="data:image/png;base64,{source}">'
+            f"<figcaption>{text}</figcaption></figure>"
+        )
+    return f"<div class=pictures>{images}</div>" if images else ""
 
 
 def _pictures(results: Results, roots: Sequence[Path]) -> str:
     """Return the PNG files in the directories of the report, its runs and their parents."""
-    runs = [run.path for group in results.groups for run in group.runs]
+    runs = [run.path for run in results.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}
-    images, left_out, bytes_left = [], [], _PICTURE_BYTES
+    pictures, left_out, bytes_left = [], [], _PICTURE_BYTES
     for path in found.values():
         data = path.read_bytes()
         if not data.startswith(_PNG):
@@ -162,15 +147,11 @@ def _pictures(results: Results, roots: Sequence[Path]) -> str:
             left_out.append(html.escape(str(path)))
             continue
         bytes_left -= len(data)
-        images.append(_image(data, str(path)))
-    if not images and not left_out:
-        return ""
-    note = (
-        f"<p class=note>Left out for size: {', '.join(left_out)}</p>"
-        if left_out
-        else ""
-    )
-    return f"<section><h2>Pictures</h2>{_image_grid(images)}{note}</section>"
+        pictures.append((data, str(path)))
+    body = _images(pictures)
+    if left_out:
+        body += f"<p class=note>Left out for size: {', '.join(left_out)}</p>"
+    return f"<section><h2>Pictures</h2>{body}</section>" if body else ""
 
 
 def _configs(table: Table | None, groups: Sequence[Group]) -> str:
@@ -191,18 +172,29 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
     if isinstance(chart, CostHistogram):
         return _histogram(chart, labels)
     behind, front = [], []
+    shape = {"shape": "hv"} if chart.is_stepped else {}
     for line in chart.lines:
         place = labels.index(line.label)
-        style = {
-            "type": "scatter",
-            "legendgroup": str(place),
-            "line": {"color": COLOURS[place % len(COLOURS)]},
-        }
-        behind += [_seed_trace(curve, style) for curve in line.seed_curves]
+        colour = COLOURS[place % len(COLOURS)]
+        style = {"legendgroup": str(place), "line": {"color": colour}}
+        faint = {"opacity": 0.25, "line": {"color": colour, "width": 0.8}}
+        for x, y in line.seed_curves:
+            points = x[_thin(len(x))], y[_thin(len(x))]
+            behind.append(_trace(*points, "lines", **{**style, **_HIDDEN, **faint}))
         curve = line.curve[_thin(len(line.curve.x))]
         behind += _band_traces(curve, style)
         dash = _DASHES[place % len(_DASHES)]
-        front.append(_mean_trace(line, curve, style, dash, chart))
+        mean = {
+            **style,
+            # plotly interprets some HTML in names.
+            "name": f"{html.escape(line.label)} ({count(line.num_seeds, 'seed')})",
+            "text": _hover_texts(curve, ".0%" if chart.is_share else ".4g"),
+            "hovertemplate": "%{text}",
+            "marker": {"size": 4},
+            "line": {"color": colour, "dash": dash, "width": 2, **shape},
+        }
+        mode = "lines+markers" if len(curve.x) <= 60 else "lines"
+        front.append(_trace(curve.x, curve.mean, mode, **mean))
     layout = _layout(chart.x_title, hovermode="x unified")
     # On narrow screens the legend has one row per line.
     layout["height"] = _HEIGHT + 20 * max(len(front) - 2, 0)
@@ -210,13 +202,10 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         layout["yaxis"] |= {"range": [-0.02, 1.02], "tickformat": ".0%"}
     layout["shapes"] = [_limit_line(chart.limit_axis, limit) for limit in chart.limits]
     if chart.limit_axis == "y":
+        right = {"xref": "paper", "x": 1, "xanchor": "right", "font": {"size": 11}}
+        above = {"yref": "y", "yanchor": "bottom", "showarrow": False}
         layout["annotations"] = [
-            {
-                "text": f"limit {limit:.4g}",
-                **{"xref": "paper", "x": 1, "xanchor": "right"},
-                **{"yref": "y", "y": limit, "yanchor": "bottom", "showarrow": False},
-                "font": {"size": 11},
-            }
+            {"text": f"limit {limit:.4g}", "y": limit, **right, **above}
             for limit in chart.limits
         ]
     return {"data": behind + front, "layout": layout}
@@ -228,47 +217,22 @@ def _thin(length: int) -> slice:
     return slice((length - 1) % step, None, step)
 
 
-def _mean_trace(
-    line: Line, curve: Curve, style: dict[str, Any], dash: str, chart: LineChart
-) -> dict[str, Any]:
-    bounds = zip(curve.low.tolist(), curve.high.tolist(), strict=True)
-    points = zip(curve.mean.tolist(), bounds, curve.seeds.tolist(), strict=True)
-    shape = {"shape": "hv"} if chart.is_stepped else {}
-    spec = ".0%" if chart.is_share else ".4g"
-    return {
-        **style,
-        "mode": "lines+markers" if len(curve.x) <= 60 else "lines",
-        # plotly interprets some HTML in names.
-        "name": f"{html.escape(line.label)} ({count(line.num_seeds, 'seed')})",
-        "x": _rounded(curve.x, 12),
-        "y": _rounded(curve.mean),
-        "text": [_hover(*point, spec) for point in points],
-        "hovertemplate": "%{text}",
-        "marker": {"size": 4},
-        "line": {**style["line"], "dash": dash, "width": 2, **shape},
-    }
+def _trace(x: np.ndarray, y: np.ndarray, mode: str, **more: Any) -> dict[str, Any]:
+    points = {"x": _rounded(x, 12), "y": _rounded(y)}
+    return {"type": "scatter", "mode": mode, **points, **more}
 
 
-def _hover(mean: float, bounds: tuple[float, float], seeds: int, spec: str) -> str:
-    low, high = bounds
-    if not np.isfinite(low):
-        reason = "one seed" if seeds == 1 else f"all {seeds} seeds equal"
-        return f"{mean:{spec}} ({reason})"
-    return f"{mean:{spec}} [{low:{spec}}, {high:{spec}}], {seeds} seeds"
-
-
-def _seed_trace(curve: SeedCurve, style: dict[str, Any]) -> dict[str, Any]:
-    points = _thin(len(curve[0]))
-    return {
-        **style,
-        "mode": "lines",
-        "x": _rounded(curve[0][points], 12),
-        "y": _rounded(curve[1][points]),
-        "opacity": 0.25,
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "line": {**style["line"], "width": 0.8},
-    }
+def _hover_texts(curve: Curve, spec: str) -> list[str]:
+    """Return mean, interval and number of seeds at each point of a curve."""
+    texts = []
+    columns = curve.mean, curve.low, curve.high, curve.seeds
+    for mean, low, high, seeds in zip(*(x.tolist() for x in columns), strict=True):
+        if np.isfinite(low):
+            texts.append(f"{mean:{spec}} [{low:{spec}}, {high:{spec}}], {seeds} seeds")
+        else:
+            reason = "one seed" if seeds == 1 else f"all {seeds} seeds equal"
+            texts.append(f"{mean:{spec}} ({reason})")
+    return texts
 
 
 def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
@@ -281,38 +245,22 @@ def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
             x += [curve.x[part], curve.x[part][::-1], gap]
             y += [curve.high[part], curve.low[part][::-1], gap]
     colour = style["line"]["color"]
-    hidden = {**style, "hoverinfo": "skip", "showlegend": False}
     if x:
         red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        outline = {
-            **hidden,
-            "mode": "lines",
-            "x": _rounded(np.concatenate(x[:-1]), 12),
-            "y": _rounded(np.concatenate(y[:-1])),
-            "fill": "toself",
-            "fillcolor": f"rgba({red},{green},{blue},0.15)",
-            "line": {"width": 0},
-        }
-        traces.append(outline)
+        fill = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.15)"}
+        outline = {**style, **_HIDDEN, **fill, "line": {"width": 0}}
+        ends = np.concatenate(x[:-1]), np.concatenate(y[:-1])
+        traces.append(_trace(*ends, "lines", **outline))
     at = curve.lone_points
     if len(at):
         mean, low, high = curve.mean[at], curve.low[at], curve.high[at]
         bars = {
-            **hidden,
-            "mode": "markers",
-            "x": _rounded(curve.x[at], 12),
-            "y": _rounded(mean),
-            "error_y": {
-                "type": "data",
-                "symmetric": False,
-                "array": _rounded(high - mean),
-                "arrayminus": _rounded(mean - low),
-                "color": colour,
-                "thickness": 1.5,
-            },
-            "marker": {"size": 4, "color": colour},
+            **{"type": "data", "symmetric": False, "color": colour, "thickness": 1.5},
+            **{"array": _rounded(high - mean), "arrayminus": _rounded(mean - low)},
         }
-        traces.append(bars)
+        marker = {"size": 4, "color": colour}
+        dots = {**style, **_HIDDEN, "error_y": bars, "marker": marker}
+        traces.append(_trace(curve.x[at], mean, "markers", **dots))
     return traces
 
 
@@ -321,16 +269,15 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
     rows = len(chart.rows)
     layout = _layout(chart.x_title, hovermode="closest", showlegend=False)
     layout |= {"height": max(_HEIGHT, 80 + _HISTOGRAM_ROW * rows), "bargap": 0}
-    data, shapes, texts = [], [], []
+    layout |= {"shapes": [], "annotations": []}
+    data = []
     for i, row in enumerate(chart.rows):
         axis = "y" if i == 0 else f"y{i + 1}"
         bottom, top = 1 - (i + 1) / rows, 1 - (i + _HISTOGRAM_GAP) / rows
         layout["yaxis" + axis[1:]] = {
             **_AXIS,
-            "domain": [max(bottom, 0), top],
-            "range": [0, 1],
-            "tickformat": ".0%",
-            "nticks": 3,
+            **{"domain": [max(bottom, 0), top], "range": [0, 1]},
+            **{"tickformat": ".0%", "nticks": 3},
         }
         full, total = row.counts > 0, row.counts.sum()
         bars = {
@@ -345,11 +292,14 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
             "textposition": "none",
             "hovertemplate": "cost %{x:.4~g}: %{y:.1%}, %{text}<extra></extra>",
         }
-        stems = [
-            {
+        data.append(bars)
+        styles = ("dash", "triangle-down"), ("solid", "diamond")
+        for stem, (dash, symbol) in zip(row.stems, styles, strict=True):
+            name, cost, height, _ = stem
+            mark = {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": _rounded(np.array([x, x])),
+                "x": _rounded(np.array([cost, cost])),
                 "y": [0, height],
                 "yaxis": axis,
                 "line": {"color": INK, "dash": dash, "width": 1.6},
@@ -359,26 +309,19 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
                     "color": INK,
                     "opacity": 1,
                 },
-                "hovertemplate": f"{name} at {row.tail:g}: {x:.4g}<extra></extra>",
+                "hovertemplate": f"{name} at {row.tail:g}: {cost:.4g}<extra></extra>",
             }
-            for name, x, height, dash, symbol in (
-                ("VaR", row.var, charts.VAR_HEIGHT, "dash", "triangle-down"),
-                ("CVaR", row.cvar, charts.CVAR_HEIGHT, "solid", "diamond"),
-            )
-        ]
-        data += [bars, *stems]
-        shapes += [_limit_line("x", limit, axis) for limit in row.limits]
-        legend = [f"▼ {row.var_label}", f"◆ {row.cvar_label}"]
+            data.append(mark)
+        layout["shapes"] += [_limit_line("x", limit, axis) for limit in row.limits]
+        legend = [f"{x} {stem[-1]}" for x, stem in zip("▼◆", row.stems, strict=True)]
         legend += [f"┊ limit {limit:g}" for limit in row.limits]
         text = {
             "text": f"<b>{html.escape(row.label)}</b><br>{'  '.join(legend)}",
             **{"xref": "paper", "yref": "paper", "x": 0, "y": top},
             **{"xanchor": "left", "yanchor": "bottom", "showarrow": False},
-            "align": "left",
-            "font": {"size": 12},
+            **{"align": "left", "font": {"size": 12}},
         }
-        texts.append(text)
-    layout |= {"shapes": shapes, "annotations": texts}
+        layout["annotations"].append(text)
     # All rows share the cost axis below the last one.
     anchor = f"y{rows}" if rows > 1 else "y"
     layout["xaxis"] |= {"anchor": anchor, "range": [*chart.x_range]}

@@ -1,14 +1,14 @@
 """Read runs from disk and group them by config.
 
-`read_run` reads the config, metadata and logs of one run directory into a `Run`.
-`read_results` reads every run below some paths; runs whose configs differ only in the
-seed form a `Group`, which is one row of a table and one line of a figure. `Results` also
-has notes about runs that are missing, unfinished, repeated or hard to compare.
+`read_run` reads one run directory into a `Run`, and `read_results` every run below some
+paths. Runs whose configs differ only in the seed form a `Group`, which is one row of a
+table. `Results` has notes about unreadable, unfinished, repeated or unlike runs.
 """
 
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +60,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run reached its last step."""
-        total = self.config.training.total_steps
-        return self.rule is not None or self.steps >= total
+        return bool(self.rule) or self.steps >= self.config.training.total_steps
 
     @property
     def evaluation_steps(self) -> np.ndarray:
@@ -71,23 +70,21 @@ class Run:
     @property
     def cost_names(self) -> list[str]:
         """Names of the costs in the evaluations."""
-        columns = [name for name in self.evaluations if is_cost_column(name)]
+        columns = filter(is_cost_column, self.evaluations)
         return [name.removeprefix("cost/") for name in columns]
 
     @property
     def non_finite_episodes(self) -> dict[int, int]:
         """By evaluation step: episodes with a non-finite reward, cost or length."""
-        wanted = ["reward", "length", *filter(is_cost_column, self.evaluations)]
         columns = [
-            self.evaluations[name] for name in wanted if name in self.evaluations
+            values
+            for name, values in self.evaluations.items()
+            if name in ("reward", "length") or is_cost_column(name)
         ]
         if not columns or not len(self.evaluation_steps):
             return {}
         broken = ~np.isfinite(columns).all(axis=0)
-        steps, counts = np.unique(
-            self.evaluations["env_steps"][broken], return_counts=True
-        )
-        return dict(zip(map(int, steps), map(int, counts), strict=True))
+        return dict(Counter(map(int, self.evaluations["env_steps"][broken])))
 
     @property
     def last_evaluation_is_finite(self) -> bool:
@@ -132,6 +129,11 @@ class Results:
     groups: tuple[Group, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of all groups."""
+        return [run for group in self.groups for run in group.runs]
+
     def by_env(self) -> dict[str, list[Group]]:
         """Return the groups by environment id, in the order in which they were found."""
         found: dict[str, list[Group]] = {}
@@ -158,10 +160,7 @@ def is_cost_column(column: str) -> bool:
 
 
 def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
-    """Read and group all runs at or below `paths`.
-
-    A run that cannot be read is left out, with a note.
-    """
+    """Read and group all runs at or below `paths`; note those that cannot be read."""
     runs, notes = [], []
     for path in find_runs(paths):
         try:
@@ -180,11 +179,8 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     # Other programs use the name config.yaml too: a run has metadata or logs next to it.
     names = ["meta.json", *(f"{log}.csv" for log in LOGS)]
     for root in map(Path, paths):
-        runs = [
-            path
-            for path in sorted(file.parent for file in root.rglob("config.yaml"))
-            if any((path / name).is_file() for name in names)
-        ]
+        folders = sorted(file.parent for file in root.rglob("config.yaml"))
+        runs = [x for x in folders if any((x / name).is_file() for name in names)]
         if not runs:
             raise FileNotFoundError(
                 f"no run found at or below {root}. A run's directory looks like "
@@ -202,12 +198,10 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         config = serialization.from_dict(read_config(path))
     except ValueError as error:
         raise ValueError(f"the config of {path} cannot be used: {error}") from error
-    logs = {
-        name: read_columns(path / f"{name}.csv")
-        for name in ("metrics", "timings", "evaluations")
-    }
-    for name, columns in logs.items():
-        if not np.isfinite(columns.get("env_steps", 0)).all():
+    logs: dict[str, Columns] = {}
+    for name in ("metrics", "timings", "evaluations"):
+        logs[name] = read_columns(path / f"{name}.csv")
+        if not np.isfinite(logs[name].get("env_steps", 0)).all():
             raise ValueError(
                 f"{path / name}.csv must have a number of env_steps in every row. "
                 "Restore the file."
@@ -257,13 +251,11 @@ def group_runs(runs: Sequence[Run]) -> Results:
                 f"{repeated.path} repeats seed {run.config.seed} of {used.path} and is "
                 "not counted."
             )
-    members = [
-        tuple(seeds[seed] for seed in sorted(seeds)) for seeds in by_config.values()
-    ]
+    members = [tuple(x[seed] for seed in sorted(x)) for x in by_config.values()]
     # Rules come last, as the reference for the trained policies.
     members.sort(key=lambda seeds: seeds[0].rule is not None)
     found = Results(tuple(map(Group, _labels(members), members)))
-    for run in (run for group in found.groups for run in group.runs):
+    for run in found.runs:
         notes += _run_notes(run)
     for env_id, groups in found.by_env().items():
         notes += _comparison_notes(env_id, groups)
@@ -272,35 +264,35 @@ def group_runs(runs: Sequence[Run]) -> Results:
 
 def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
     """Label each group by its agent and by what differs from others of that agent."""
-    labels = []
-    for runs in members:
-        first = runs[0].config
-        alike = [
-            other[0].config
-            for other in members
-            if (other[0].config.env.id, other[0].config.algo, other[0].rule)
-            == (first.env.id, first.algo, runs[0].rule)
-        ]
-        flat = serialization.flatten(serialization.to_dict(first))
-        parts = [
-            f"{name.split('.')[-1]}={flat.get(name)}"
-            for name in differing_fields(alike)
-        ]
+
+    def agent(run: Run) -> tuple[str, str, str | None]:
+        return run.config.env.id, run.config.algo, run.rule
+
+    firsts = [runs[0] for runs in members]
+    named = []
+    for run in firsts:
+        env_id, algo, rule = agent(run)
+        flat = flat_config(run.config)
+        fields = differing_fields([x.config for x in firsts if agent(x) == agent(run)])
+        parts = [f"{name.split('.')[-1]}={flat.get(name)}" for name in fields]
         if len(parts) > _MAX_LABEL_FIELDS:
-            parts = [runs[0].path.resolve().parent.name]
-        parts = ["rule", *parts] if runs[0].rule else parts
-        labels.append(f"{first.algo} ({', '.join(parts)})" if parts else first.algo)
-    env_ids = [runs[0].config.env.id for runs in members]
-    named = list(zip(env_ids, labels, strict=True))
+            parts = [run.path.resolve().parent.name]
+        parts = ["rule", *parts] if rule else parts
+        named.append((env_id, f"{algo} ({', '.join(parts)})" if parts else algo))
     return [
         label if named.count((env_id, label)) == 1 else f"{label} #{i + 1}"
         for i, (env_id, label) in enumerate(named)
     ]
 
 
+def flat_config(config: Config) -> dict[str, Any]:
+    """Return the fields of a config by their dotted names."""
+    return serialization.flatten(serialization.to_dict(config))
+
+
 def differing_fields(configs: Sequence[Config]) -> list[str]:
     """Return the dotted names of the fields, except the seed, in which configs differ."""
-    flat = [serialization.flatten(serialization.to_dict(config)) for config in configs]
+    flat = [flat_config(config) for config in configs]
     names = dict.fromkeys(name for fields in flat for name in fields if name != "seed")
     return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
 
@@ -308,18 +300,16 @@ def differing_fields(configs: Sequence[Config]) -> list[str]:
 def _comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
     """Return notes on what makes the groups of one environment hard to compare."""
     notes = []
-    fields = differing_fields([group.config for group in groups])
-    env_fields = [name for name in fields if name.startswith("env.")]
-    if env_fields:
+    configs = [group.config for group in groups]
+    fields = [name for name in differing_fields(configs) if name.startswith("env.")]
+    if fields:
         notes.append(
-            f"The groups in {env_id} differ in {', '.join(env_fields)}: their numbers are "
+            f"The groups in {env_id} differ in {', '.join(fields)}: their numbers are "
             "not of the same task."
         )
-    counts = {
-        int((run.evaluations["env_steps"] == run.evaluation_steps[-1]).sum())
-        for group in groups
-        for run in group.evaluated
-    }
+    evaluated = [run for group in groups for run in group.evaluated]
+    steps = [run.evaluations["env_steps"] for run in evaluated]
+    counts = {int((known == known.max()).sum()) for known in steps}
     if len(counts) > 1:
         notes.append(
             f"The last evaluations in {env_id} have {min(counts):,} to {max(counts):,} "
@@ -343,26 +333,25 @@ def _run_notes(run: Run) -> list[str]:
     if not len(run.evaluation_steps):
         notes.append(f"{run.path} has no evaluation and is left out of the tables.")
     broken = [*run.non_finite_episodes.items()]
-    if not broken:
-        return notes
-    steps = run.evaluations["env_steps"]
-    listed = [
-        f"{episodes} of {int((steps == step).sum())} at step {step:,}"
-        for step, episodes in broken[-_MAX_LISTED_EVALUATIONS:]
-    ]
-    earlier = len(broken) - len(listed)
-    more = f", and in {count(earlier, 'earlier evaluation')}" if earlier else ""
-    consequence = (
-        "curves leave these evaluations out"
-        if run.last_evaluation_is_finite
-        else "the last evaluation is one of them, so the tables have no number where they "
-        "need this run. Leave the run out to see the numbers of the others"
-    )
-    return [
-        *notes,
-        f"{run.path} has episodes with a reward, cost or length that is not finite: "
-        f"{', '.join(listed)}{more}; {consequence}.",
-    ]
+    if broken:
+        steps = run.evaluations["env_steps"]
+        listed = [
+            f"{episodes} of {int((steps == step).sum())} at step {step:,}"
+            for step, episodes in broken[-_MAX_LISTED_EVALUATIONS:]
+        ]
+        earlier = len(broken) - len(listed)
+        more = f", and in {count(earlier, 'earlier evaluation')}" if earlier else ""
+        consequence = (
+            "curves leave these evaluations out"
+            if run.last_evaluation_is_finite
+            else "the last evaluation is one of them, so the tables have no number where "
+            "they need this run. Leave the run out to see the numbers of the others"
+        )
+        notes.append(
+            f"{run.path} has episodes with a reward, cost or length that is not finite: "
+            f"{', '.join(listed)}{more}; {consequence}."
+        )
+    return notes
 
 
 def count(number: int, noun: str) -> str:

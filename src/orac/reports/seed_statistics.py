@@ -1,29 +1,208 @@
-"""Statistics over the seeds of a group: last evaluations and learning curves.
+"""Metrics of a report and their statistics over the seeds of a group.
 
-Seeds are the unit of every mean and interval (see `evaluation.intervals`). The risk of
-episodes is `evaluation.result.risk_of_episodes`. Intervals are cut at
-`metrics.bounds_of`.
+A `Metric` has a title, a better direction and a valid range. Its values at the last
+evaluations are `seed_values`, with the keys of `evaluation.result.summarise`; learning
+curves are averaged by `average_curves`. Seeds are the unit of every mean and interval (see
+`evaluation.intervals`), and intervals are cut at `bounds_of`.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
-from orac.config.schema import RiskMeasure
-from orac.core.risk import cvar
+from orac import envs
+from orac.config.schema import EnvConfig, RiskMeasure
+from orac.envs.base import Better
 from orac.envs.registry import metrics_of
 from orac.evaluation.intervals import Interval, mean_band, mean_interval
 from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
-from orac.reports.metrics import bounds_of, common_tails
-from orac.reports.run_reader import Group, Run, is_cost_column
+from orac.reports.run_reader import Group, Run, cost_names, is_cost_column
 
-SeedCurve = tuple[np.ndarray, np.ndarray]
-"""Environment steps and values of one run."""
+LEVEL = 0.95
+"""Confidence level of every interval of a report."""
 BANDS = ("interval", "half-std")
 """Bands of a curve: 95 % interval of the mean, or half a standard deviation each way."""
+_COUNTS = ("cost", "length", "episodes", "train/", "constraint/multiplier")
+"""Keys of numbers that count or sum something start with one of these."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
+
+SeedValues = Mapping[str, np.ndarray]
+"""By key: one value per evaluated run of a group."""
+Statistic = Callable[[np.ndarray, float, tuple[float, float]], Interval]
+"""Function of values, level and bounds, such as `mean_interval`."""
+SeedCurve = tuple[np.ndarray, np.ndarray]
+"""Environment steps and values of one run."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a report."""
+
+    key: str
+    title: str
+    better: Better = "lower"
+    cost: str = ""
+    """Name of the cost whose constrained risk this is."""
+    low: float = -math.inf
+    high: float = math.inf
+
+
+REWARD = Metric("reward/mean", "reward", "higher")
+
+
+def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
+    """Return what a report shows for groups of one environment: reward, then costs."""
+    found = [REWARD]
+    tails = common_tails(groups)
+    for name in cost_names(groups):
+        column, noun = cost_column(name), _cost_noun(name)
+        constraints = [c for g in groups for c in g.config.constraints]
+        risks = {c.risk for c in constraints if c.name == name}
+        titles = {"mean": f"mean {noun}"}
+        for tail in tails.get(name, ()):
+            titles[f"cvar_{tail:g}"] = f"CVaR at {tail:g} of {noun}"
+        if risks - {"cvar", "mean"}:
+            titles["risk"] = f"constrained risk of {noun}"
+        if risks:
+            titles["violation_rate"] = f"P({noun} > limit)"
+        titles["worst"] = f"worst {noun}"
+        found += [Metric(f"{column}/{key}", title) for key, title in titles.items()]
+    return found
+
+
+def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
+    """Return what training optimises: the reward and the risk under each constraint."""
+    found = [REWARD]
+    risks: dict[str, set[str]] = {}
+    for constraint in (c for group in groups for c in group.config.constraints):
+        risks.setdefault(constraint.name, set()).add(str(constraint.measure))
+    for name, measures in risks.items():
+        risk = measures.pop() if len(measures) == 1 else "own constrained risk"
+        title = f"{risk} of {_cost_noun(name)}"
+        found.append(Metric(f"{cost_column(name)}/risk", title, cost=name))
+    return found
+
+
+def env_metrics(env_id: str, values: Sequence[SeedValues]) -> list[Metric]:
+    """Return the environment's own metrics that occur in the `seed_values` of groups.
+
+    An undeclared metric has its name as title and no better direction.
+    """
+    declared = _declared_metrics(env_id)
+    keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
+    return [declared.get(k, Metric(k, k.removeprefix("env/"), "")) for k in keys]
+
+
+@lru_cache(maxsize=64)
+def _declared_metrics(env_id: str) -> dict[str, Metric]:
+    """Return the environment's declared metrics, and shares of labels, by summary key."""
+    found = []
+    for spec in metrics_of(env_id):
+        low = -math.inf if spec.low is None else spec.low
+        high = math.inf if spec.high is None else spec.high
+        key = f"env/{spec.name}"
+        found.append(Metric(key, spec.title, spec.better, low=low, high=high))
+        found += [
+            Metric(f"{key}_{label.name}", label.title, label.better, low=0, high=1)
+            for label in spec.labels
+        ]
+    return {metric.key: metric for metric in found}
+
+
+def _cost_noun(name: str) -> str:
+    return name if name == "cost" else f"cost {name}"
+
+
+def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
+    """Return the CVaR tails of each cost that any group constrains, for all groups."""
+    tails: dict[str, set[float]] = {}
+    for constraint in (c for group in groups for c in group.config.constraints):
+        tails.setdefault(constraint.name, set()).add(constraint.tail)
+    return {name: sorted(x for x in values if x < 1) for name, values in tails.items()}
+
+
+def bounds_of(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
+    """Return the range in which a mean of the values must lie.
+
+    Shares are in [0, 1]; the environment's own metrics have their declared range. Counts
+    and costs that were never negative start at 0; lengths and costs end at the maximum
+    that the group's environment declares.
+    """
+    if key.endswith("/violation_rate"):
+        return 0.0, 1.0
+    if key in (declared := _declared_metrics(group.env_id)):
+        return declared[key].low, declared[key].high
+    # A user's environment may have negative costs: 0 is a bound only if none occurred.
+    counts = key.startswith(_COUNTS) and "reward" not in key
+    maxima = _declared_maxima(group.config.env)
+    # A cost may be called `cost` among others, whose columns are `cost/<name>`.
+    columns = [name for name in maxima if key == name or key.startswith(f"{name}/")]
+    high = maxima[max(columns, key=len)] if columns else math.inf
+    # Numerics: float32 sums may exceed the maximum by rounding. Larger excess shows that
+    # the declared maximum does not hold.
+    holds = values.max() <= high + 1e-6 * abs(high)
+    low = 0.0 if counts and values.min() >= 0 else -math.inf
+    return low, max(high, float(values.max())) if holds else math.inf
+
+
+@lru_cache(maxsize=64)
+def _declared_maxima(env: EnvConfig) -> dict[str, float]:
+    """Return the declared maxima of an episode's length and costs, by column."""
+    if not envs.has_jax_form(env.id):
+        return {"length": env.episode_length} if env.episode_length else {}
+    try:
+        spec = envs.make(env.id, **dict(env.params)).spec
+    except (ValueError, TypeError, OSError):
+        # The run was made by a version with other parameters: nothing is known.
+        return {}
+    costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
+    found = {cost_column(name): float(bound) for name, bound in costs}
+    return found | ({"length": spec.episode_length} if spec.episode_length else {})
+
+
+def last_evaluation(run: Run) -> Episodes:
+    """Return the episodes of a run's last evaluation."""
+    last = run.evaluations["env_steps"] == run.evaluation_steps[-1]
+    columns = {name: values[last] for name, values in run.evaluations.items()}
+    costs = [columns[cost_column(name)] for name in run.cost_names]
+    cost = np.stack(costs, axis=1) if costs else np.zeros((int(last.sum()), 0))
+    own = [x for x in columns if x not in _EPISODE_COLUMNS and not is_cost_column(x)]
+    metrics = {name: columns[name] for name in own}
+    return Episodes(columns["reward"], cost, columns["length"], metrics)
+
+
+def seed_values(
+    group: Group, tails: dict[str, list[float]] | None = None
+) -> dict[str, np.ndarray]:
+    """Return each number of the last evaluation, with one value per evaluated run.
+
+    `tails` are the CVaR tails by cost, those of the group's constraints by default. A run
+    whose last evaluation has a non-finite episode has NaN everywhere, because the finite
+    episodes by themselves would misrepresent the policy.
+    """
+    tails = common_tails([group]) if tails is None else tails
+    wanted = sorted({tail for values in tails.values() for tail in values})
+    declared = metrics_of(group.env_id)
+    rows: list[dict[str, float]] = [{} for _ in group.evaluated]
+    for row, run in zip(rows, group.evaluated, strict=True):
+        if run.last_evaluation_is_finite:
+            about = run.config.constraints, run.cost_names, declared, wanted
+            row |= summarise(last_evaluation(run), *about)
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
+
+
+def seed_mean(
+    values: SeedValues, key: str, group: Group, statistic: Statistic = mean_interval
+) -> Interval | None:
+    """Return a mean of one of the `seed_values`, or None if a seed has no such number."""
+    numbers = values.get(key, np.empty(0))
+    if not len(numbers) or not np.isfinite(numbers).all():
+        return None
+    return statistic(numbers, LEVEL, bounds_of(key, numbers, group))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,63 +235,6 @@ class Curve:
         return np.array(lone, int)
 
 
-def last_evaluation(run: Run) -> Episodes:
-    """Return the episodes of a run's last evaluation."""
-    last = run.evaluations["env_steps"] == run.evaluation_steps[-1]
-    columns = {name: values[last] for name, values in run.evaluations.items()}
-    costs = [columns[cost_column(name)] for name in run.cost_names]
-    return Episodes(
-        columns["reward"],
-        np.stack(costs, axis=1) if costs else np.zeros((int(last.sum()), 0)),
-        columns["length"],
-        {
-            name: values
-            for name, values in columns.items()
-            if name not in _EPISODE_COLUMNS and not is_cost_column(name)
-        },
-    )
-
-
-def seed_values(
-    group: Group, tails: dict[str, list[float]] | None = None
-) -> dict[str, np.ndarray]:
-    """Return each number of the last evaluation, with one value per evaluated run.
-
-    `tails` are the CVaR tails by cost, those of the group's constraints by default. A run
-    whose last evaluation has a non-finite episode has NaN everywhere, because the finite
-    episodes by themselves would misrepresent the policy.
-    """
-    tails = common_tails([group]) if tails is None else tails
-    wanted = sorted({tail for values in tails.values() for tail in values})
-    rows = [
-        summarise(
-            last_evaluation(run),
-            run.config.constraints,
-            run.cost_names,
-            metrics_of(run.config.env.id),
-            wanted,
-        )
-        if run.last_evaluation_is_finite
-        else {}
-        for run in group.evaluated
-    ]
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
-
-
-def seed_mean(
-    values: Mapping[str, np.ndarray], key: str, group: Group, level: float = 0.95
-) -> Interval | None:
-    """Return the mean over seeds of one of the group's `seed_values`, with its interval.
-
-    Returns None if any seed has no such number.
-    """
-    numbers = values.get(key, np.empty(0))
-    if not len(numbers) or not np.isfinite(numbers).all():
-        return None
-    return mean_interval(numbers, level, bounds_of(key, numbers, group))
-
-
 def evaluation_curve(
     run: Run, column: str, measure: RiskMeasure | None = None
 ) -> SeedCurve:
@@ -133,11 +255,6 @@ def evaluation_curve(
     return steps, np.array(values)
 
 
-def cvar_curve(run: Run, name: str, tail: float) -> SeedCurve:
-    """Return the steps of the evaluations and the CVaR of a cost in each."""
-    return evaluation_curve(run, cost_column(name), cvar(tail))
-
-
 def metric_curve(run: Run, name: str) -> SeedCurve:
     """Return the steps and values of a column of metrics.csv, without missing values."""
     if name not in run.metrics:
@@ -151,7 +268,7 @@ def average_curves(
 ) -> Curve:
     """Return mean and band over seeds at every step that any of them reached.
 
-    `key` names the number, so that `metrics.bounds_of` can cut the band.
+    `key` names the number, so that `bounds_of` can cut the band.
     """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)
@@ -170,10 +287,10 @@ def average_curves(
         if seeds.sum() == 1:
             continue
         if band == "interval":
-            found = mean_band(there, bounds=bounds)
+            found = mean_band(there, LEVEL, bounds)
             low[part], high[part] = found.low, found.high
         else:
             half = there.std(axis=0) / 2
-            ends = np.clip([mean[part] - half, mean[part] + half], *bounds)
-            low[part], high[part] = ends
+            ends = [mean[part] - half, mean[part] + half]
+            low[part], high[part] = np.clip(ends, *bounds)
     return Curve(steps, mean, low, high, finite.sum(axis=0))

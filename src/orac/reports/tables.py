@@ -34,10 +34,7 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits.
-
-    Whole numbers and thousands have no decimal point; non-finite values are a dash.
-    """
+    """Format with four significant digits, or as a whole number; a dash if not finite."""
     if not math.isfinite(value):
         return "–"
     whole = value == round(value) or abs(value) >= 1000
@@ -77,25 +74,25 @@ def to_markdown(table: Table) -> str:
         return plain.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
     rows = [[escape(text) for text in row] for row in (table.columns, *table.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_aligned(row, widths, " | ") for row in rows]
-    rule = " | ".join("-" * width for width in widths)
-    body = "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])
+    rule = ["-" * max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = _aligned([rows[0], rule, *rows[1:]], " | ")
+    body = "\n".join(f"| {line} |" for line in lines)
     notes = "".join(f"\n{escape(note)}\n" for note in table.notes)
     return f"## {escape(table.title)}\n\n{body}\n{notes}"
 
 
 def to_text(table: Table) -> str:
     """Format as aligned columns for a terminal."""
-    rows = [table.columns, *table.rows]
+    lines = [
+        f"  {line}".rstrip() for line in _aligned([table.columns, *table.rows], "  ")
+    ]
+    return "\n".join([table.title, *lines, *table.notes, ""])
+
+
+def _aligned(rows: Sequence[Sequence[str]], separator: str) -> list[str]:
+    """Return one line per row, with columns of equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_aligned(row, widths, "  ").rstrip() for row in rows]
-    return "\n".join([table.title, *(f"  {x}" for x in lines), *table.notes, ""])
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], separator: str) -> str:
-    padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-    return separator.join(padded)
+    return [separator.join(map(str.ljust, row, widths)) for row in rows]
 
 
 def to_latex(table: Table) -> str:
@@ -104,24 +101,16 @@ def to_latex(table: Table) -> str:
     def line(row: Iterable[str]) -> str:
         return " & ".join(map(_latex_escape, row)) + r" \\"
 
-    notes = [f"% {note}" for note in table.notes]
-    body = [line(row) for row in table.rows]
-    return "\n".join(
-        [
-            *(note.replace("\n", " ") for note in notes),
-            r"\begin{table}",
-            rf"\caption{{{_latex_escape(table.title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-            r"\hline",
-            line(table.columns),
-            r"\hline",
-            *body,
-            r"\hline",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    parts = [
+        *(f"% {note}".replace("\n", " ") for note in table.notes),
+        r"\begin{table}",
+        rf"\caption{{{_latex_escape(table.title)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        *(r"\hline", line(table.columns), r"\hline"),
+        *map(line, table.rows),
+        *(r"\hline", r"\end{tabular}", r"\end{table}", ""),
+    ]
+    return "\n".join(parts)
 
 
 def _latex_escape(text: str) -> str:
@@ -131,24 +120,22 @@ def _latex_escape(text: str) -> str:
 
 def to_html(table: Table) -> str:
     """Format as an HTML table that scrolls sideways on narrow screens."""
+
+    def cell_of(text: str) -> str:
+        # Long text may wrap; a number with its interval may not.
+        kind = " class=words" if len(text) > 24 and "[" not in text else ""
+        return f"<td{kind}>{html.escape(text)}</td>"
+
     head = "".join(f"<th scope=col>{html.escape(x)}</th>" for x in table.columns)
     body = "\n".join(
-        f"<tr><th scope=row>{html.escape(row[0])}</th>"
-        + "".join(_html_cell(text) for text in row[1:])
-        + "</tr>"
-        for row in table.rows
+        f"<tr><th scope=row>{html.escape(name)}</th>{''.join(map(cell_of, cells))}</tr>"
+        for name, *cells in table.rows
     )
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
     return (
         f"<h3>{html.escape(table.title)}</h3><div class=scroll tabindex=0><table>"
         f"<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>{notes}\n"
     )
-
-
-def _html_cell(text: str) -> str:
-    # Long text may wrap; a number with its interval may not.
-    kind = " class=words" if len(text) > 24 and "[" not in text else ""
-    return f"<td{kind}>{html.escape(text)}</td>"
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
