@@ -122,9 +122,8 @@ def roll_out_host(
     quota = episodes // num_envs + (np.arange(num_envs) < episodes % num_envs)
     finished: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
     observation = env.reset(seed=int(jax.random.randint(key, (), 0, 2**31 - 1)))
-    reward, length = np.zeros(num_envs), np.zeros(num_envs, int)
-    cost = np.zeros((num_envs, spec.num_costs))
-    step_number = 0
+    reward, cost = np.zeros(num_envs), np.zeros((num_envs, spec.num_costs))
+    length, step_number = np.zeros(num_envs, int), 0
     while any(len(rows) < count for rows, count in zip(finished, quota, strict=True)):
         action = policy(jax.random.fold_in(key, step_number), observation)
         step = env.step(np.asarray(action))

@@ -179,8 +179,8 @@ class Checkpoints:
                 f"{self.directory} already holds a run's checkpoints, the newest of "
                 f"step {self.steps()[-1]}. Resume that run, or start in another directory."
             )
-        if not 0 <= step < 10**12 or (self._current or 0) > step:
-            newest = self._current or 0
+        newest = self._current or 0
+        if not 0 <= step < 10**12 or newest > step:
             raise ValueError(f"Checkpoints go forward: got step {step} after {newest}.")
         make_directory(self.directory / "replay")
         saved = None if replay is None else NOT_SAVED

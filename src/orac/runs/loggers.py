@@ -133,8 +133,7 @@ def open_trackers(
     start_step: int = 0,
 ) -> list[Tracker]:
     """Open the named trackers for the run in `directory`, from `start_step` on."""
-    names = tuple(names)
-    check_trackers(names)
+    check_trackers(names := tuple(names))
     opened = [TRACKERS[name](directory, config, start_step) for name in names]
     return [tracker for tracker in opened if tracker is not None]
 
@@ -194,6 +193,7 @@ def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested values: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
         nested = isinstance(value, Mapping)

@@ -356,7 +356,7 @@ TABLE = [
     Bad(
         "two numbers under one of two keys",
         with_report(lambda _: {"a": 1, "b": [1, 2]}),
-        "2 numbers under the cost key 'b', not one",
+        "2 numbers, not one, under the key 'b'",
         {"cost_keys": ["a", "b"]},
     ),
     Bad(

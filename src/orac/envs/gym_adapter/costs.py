@@ -21,7 +21,6 @@ CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
 
 Infos = dict[str, Any]
-
 NOT_REPORTED = object()
 """Stands for the cost of a step of five values; None is a cost that is reported wrongly."""
 
@@ -107,8 +106,9 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
         if isinstance(reading, InvalidCost):
             return reading
         if len(reading) != 1:
-            numbers = f"{len(reading)} numbers under the cost key {key!r}"
-            return InvalidCost(f"{numbers}, not one")
+            return InvalidCost(
+                f"{len(reading)} numbers, not one, under the key {key!r}"
+            )
         costs.append(reading[0])
     return tuple(costs)
 

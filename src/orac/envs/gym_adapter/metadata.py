@@ -18,8 +18,6 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from jaxtyping import Float32
 
-Flatten = Callable[[Any], Float32[np.ndarray, " observation"]]
-
 
 class EnvMetadata(NamedTuple):
     """Metadata of an environment; None or empty where the environment declares none."""
@@ -153,7 +151,7 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
     return space
 
 
-def make_flatten(space: Any, name: str) -> tuple[int, Flatten]:
+def make_flatten(space: Any, name: str) -> tuple[int, Callable[[Any], np.ndarray]]:
     """Return the size of a flat observation, and the function that flattens one."""
     if not isinstance(space, spaces.Space):
         raise ValueError(
@@ -172,7 +170,7 @@ def make_flatten(space: Any, name: str) -> tuple[int, Flatten]:
     is_box = isinstance(space, spaces.Box)
     shape = space.shape if is_box else (size,)
 
-    def flatten_one(observation: Any) -> np.ndarray:
+    def flatten_one(observation: Any) -> Float32[np.ndarray, " observation"]:
         try:
             array = np.asarray(observation if is_box else flatten(space, observation))
         except (KeyError, IndexError, TypeError, ValueError) as error:

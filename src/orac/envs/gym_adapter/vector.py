@@ -138,7 +138,14 @@ class HostEnv:
 
     def reset(self, seed: int) -> Observations:
         """Start new episodes; the same seed starts the same episodes."""
-        raw, _ = self.vector.reset(seed=_reset_seeds(self.vector, seed))
+        # Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds
+        # 0 and 1 would then share all but one of their environments' seeds. A vector
+        # environment of another class accepts a list of seeds if `takes_seeds` is True.
+        bare, seeds = self.vector.unwrapped, np.random.SeedSequence(seed)
+        takes_seeds = getattr(bare, "takes_seeds", False) is True
+        takes_seeds |= isinstance(bare, SyncVectorEnv | AsyncVectorEnv)
+        many: Any = [int(one) for one in seeds.generate_state(self.num_envs)]
+        raw, _ = self.vector.reset(seed=many if takes_seeds else seed)
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         self._remember(raw)
@@ -188,26 +195,19 @@ class HostEnv:
         terminated, truncated = (np.array(end, bool) for end in ends)
         ended = terminated | truncated
         is_same_step = self._mode is AutoresetMode.SAME_STEP
-        step = VectorStep(
-            observation=observation,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            infos=infos,
-            cost=None if cost is NOT_REPORTED else cost,
-            ended=ended,
-            restarted=ended if is_same_step else np.zeros_like(ended),
-        )
+        restarted = ended if is_same_step else np.zeros_like(ended)
+        cost, ends = None if cost is NOT_REPORTED else cost, (terminated, truncated)
+        step = VectorStep(observation, reward, *ends, infos, cost, ended, restarted)
         self.steps += 1
         valid = ~self._resetting
         if self._cost_fn is None:
             readings = self._costs.read(step.cost, step.infos, step.restarted)
             return step, readings, valid
         reached = self._split(step.observation)
-        if np.count_nonzero(step.restarted):
+        if np.count_nonzero(restarted):
             for row, final in _final_observations(step).items():
                 reached[row] = final
-        rows = info_rows(infos, step.restarted)
+        rows = info_rows(infos, restarted)
         steps = zip(self._before, taken, reached, rows, valid, strict=True)
         readings = [
             read_value(self._cost_fn(*values)) if is_step else InvalidCost("a restart")
@@ -342,26 +342,11 @@ def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:
         ) from None
 
 
-def _reset_seeds(vector: AnyVector, seed: int) -> Any:
-    """Return independent seeds for the sub-environments if the vector accepts a list.
-
-    Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds 0
-    and 1 would then share all but one of their environments' seeds. A vector environment
-    of another class accepts a list of seeds if it has `takes_seeds = True`.
-    """
-    bare = vector.unwrapped
-    takes_seeds = getattr(bare, "takes_seeds", False) is True
-    if not takes_seeds and not isinstance(bare, SyncVectorEnv | AsyncVectorEnv):
-        return seed
-    seeds = np.random.SeedSequence(seed).generate_state(vector.num_envs)
-    return [int(one) for one in seeds]
-
-
 def _final_observations(step: VectorStep) -> dict[int, Any]:
     """Return the last observations of the episodes that ended under SAME_STEP, by row."""
     final = step.infos.get("final_obs")
-    rows = [int(row) for row in np.flatnonzero(step.ended)]
-    found = {} if final is None else {row: _take_row(final, row) for row in rows}
+    rows = [] if final is None else np.flatnonzero(step.ended)
+    found = {int(row): _take_row(final, int(row)) for row in rows}
     if final is None or any(observation is None for observation in found.values()):
         raise ValueError(
             "The vector environment ended an episode without infos['final_obs'], which "

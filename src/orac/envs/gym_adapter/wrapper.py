@@ -1,10 +1,10 @@
 """Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
-`make` builds vector environments from these wrappers. A wrapper passes actions on,
-flattens observations, ends episodes at the time limit, and puts only the cost and the
-requested metrics in `info`: Gymnasium batches infos in the type of the first value, so a
-cost of 0.7 in one environment would become 0 if another one reported the integer 0.
-Worker processes import this module, which does not import JAX.
+`make` builds vector environments from these wrappers. A wrapper flattens observations,
+ends episodes at the time limit, and puts only the cost and the requested metrics in `info`:
+Gymnasium batches infos in the type of the first value, so a cost of 0.7 in one environment
+would become 0 if another one reported the integer 0. Worker processes import this module,
+which does not import JAX.
 
 An environment offers its state with `get_state()` and `set_state(state)`; the state of
 its random generator and of Gymnasium's time limits are saved with it. A wrapper that is
@@ -155,9 +155,8 @@ def _as_number(value: Any) -> float | None:
     if type(value) is float:
         return value
     array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "buif":
-        return None
-    return float(array.item())
+    is_number = array.size == 1 and array.dtype.kind in "buif"
+    return float(array.item()) if is_number else None
 
 
 def get_env_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
