@@ -81,7 +81,7 @@ def behaviour_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
 def _record(
     groups: Sequence[Group], max_runs: int, episodes: int
 ) -> tuple[dict[str, list[Recorded]], list[str]]:
-    """Record episodes of each group's first runs, by label, and note those that cannot be."""
+    """Return recorded episodes of each group's first runs, by label, and notes on failures."""
     recorded: dict[str, list[Recorded]] = {}
     without_checkpoint: dict[str, None] = {}
     notes = []
@@ -101,10 +101,10 @@ def _record(
     if without_checkpoint:
         paths = [*without_checkpoint]
         more = len(paths) - _MAX_NAMED
-        listed = ", ".join(paths[:_MAX_NAMED]) + (f" and {more} more" * (more > 0))
+        listed = ", ".join(paths[:_MAX_NAMED])
+        listed += f" and {more} more" if more > 0 else ""
         verb = "has" if len(paths) == 1 else "have"
-        note = f"No picture without a policy: {listed} {verb} no checkpoint."
-        notes.insert(0, note)
+        notes.insert(0, f"No picture without a policy: {listed} {verb} no checkpoint.")
     return recorded, notes
 
 

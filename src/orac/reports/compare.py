@@ -91,7 +91,7 @@ def find_wins(groups: Sequence[Group]) -> list[Win]:
 
 
 def _keeps_limits(group: Group, values: SeedValues) -> bool:
-    """Return whether there are limits and the mean of every constrained risk keeps its own."""
+    """Return whether the group has limits, and the means of its constrained risks keep them."""
     for constraint in group.config.constraints:
         risk = values.get(f"{cost_column(constraint.name)}/risk")
         if risk is None or not risk.mean() <= constraint.limit:
@@ -243,8 +243,8 @@ def match_groups(
     sides = ours.by_env(), theirs.by_env()
     for env_id in dict.fromkeys([*sides[0], *sides[1]]):
         left, right = (side.get(env_id, []) for side in sides)
-        alone = len(left) == len(right) == 1
-        found = [(a, b) for a in left for b in right if alone or a.label == b.label]
+        single = len(left) == len(right) == 1
+        found = [(a, b) for a in left for b in right if single or a.label == b.label]
         matched = [group for pair in found for group in pair]
         pairs += found
         notes += [
