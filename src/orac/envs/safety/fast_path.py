@@ -12,6 +12,10 @@ package's sky textures. `unsupported_reason` tells which tasks may use it: those
 
 import functools
 import importlib.metadata
+import math
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -22,8 +26,183 @@ from packaging.version import Version
 from orac.envs.safety import import_compat
 from orac.envs.safety.layout import Placements, Point, sample_goal, sample_layout
 from orac.envs.safety.package_backend import ModelBuilder
-from orac.envs.safety.rules import read_rules
-from orac.envs.safety.sensors import BodySensors, Contacts, Lidar
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Constants of one task; `read_rules` reads them from the package's task object."""
+
+    goal_size: float
+    """A goal is met within this distance. A button is met by touch instead."""
+    has_buttons: bool
+    hazard_size: float | None
+    """Hazards cost within this distance; None if there are no hazards."""
+    buttons_cost: bool
+    gremlins_cost: bool
+    vases_cost: bool
+    vase_speed: float
+    """Vases cost from this speed on, in metres per second, and when touched."""
+    distance_reward: float
+    goal_reward: float
+    reward_limit: float
+    button_delay: int
+    """Number of steps for which buttons are inactive after the goal button was touched."""
+
+    @property
+    def uses_contacts(self) -> bool:
+        return self.has_buttons or self.gremlins_cost or self.vases_cost
+
+    def is_met(self, distance: float, touched: Set[str], goal_button: int) -> bool:
+        if self.has_buttons:
+            return f"button{goal_button}" in touched
+        return distance <= self.goal_size
+
+    def reward(self, previous: float, distance: float, met: bool) -> float:
+        """Return the progress towards the goal plus the bonus, clipped by the limit."""
+        reward = (previous - distance) * self.distance_reward
+        if met:
+            reward += self.goal_reward
+        return min(max(reward, -self.reward_limit), self.reward_limit)
+
+    def costs(
+        self,
+        hazard_distances: Float[np.ndarray, " hazard"],
+        vase_velocities: Float[np.ndarray, "vase 3"],
+        touched: Set[str],
+        goal_button: int,
+        button_timer: int,
+    ) -> dict[str, float]:
+        """Return 0 or 1 for each kind of cost, under the package's names."""
+        costs: dict[str, float] = {}
+        if self.buttons_cost:
+            wrong = touched - {f"button{goal_button}", "gremlin", "vase"}
+            costs["cost_buttons"] = float(button_timer == 0 and bool(wrong))
+        if self.hazard_size is not None:
+            nearest = float(hazard_distances.min())
+            costs["cost_hazards"] = float(nearest < self.hazard_size)
+        if self.vases_cost:
+            costs["cost_vases_contact"] = float("vase" in touched)
+            fastest = math.sqrt(float(np.square(vase_velocities).sum(axis=1).max()))
+            costs["cost_vases_velocity"] = float(fastest >= self.vase_speed)
+        if self.gremlins_cost:
+            costs["cost_gremlins"] = float("gremlin" in touched)
+        return costs
+
+
+def read_rules(task: Any) -> Rules:
+    """Read the rules of a package task that `fast_path.unsupported_reason` accepts."""
+    kinds = {kind.name: kind for kind in task._obstacles}
+    buttons, hazards = kinds.get("buttons"), kinds.get("hazards")
+    vases, gremlins = kinds.get("vases"), kinds.get("gremlins")
+    rewarding = buttons if buttons else task.goal
+    return Rules(
+        goal_size=task.goal.size,
+        has_buttons=buttons is not None,
+        hazard_size=hazards.size if hazards and hazards.is_constrained else None,
+        buttons_cost=buttons is not None and buttons.is_constrained,
+        gremlins_cost=gremlins is not None and gremlins.is_constrained,
+        vases_cost=vases is not None and vases.is_constrained,
+        vase_speed=vases.velocity_threshold if vases else 0.0,
+        distance_reward=rewarding.reward_distance,
+        goal_reward=rewarding.reward_goal,
+        reward_limit=float(task.reward_conf.reward_clip),
+        button_delay=int(buttons.resampling_delay) if buttons else 0,
+    )
+
+
+class Lidar:
+    """The package's pseudo-lidar, computed for all objects at once.
+
+    Each kind of object has a full circle of bins. A reading is 1 where an object touches
+    the agent and 0 from `max_distance` on; the nearest object counts. An object also shows
+    in the two neighbouring bins, weighted by its position within its own bin, so that
+    readings change smoothly.
+    """
+
+    def __init__(
+        self, counts: Sequence[int], num_bins: int, max_distance: float
+    ) -> None:
+        self._shape = (len(counts), num_bins)
+        self._bin_size = 2 * np.pi / num_bins
+        self._max_distance = max_distance
+        # An angle just below zero is rounded to the full circle, one bin past the last.
+        bins = np.arange(num_bins + 1) % num_bins
+        near = np.stack([bins, (bins + 1) % num_bins, (bins - 1) % num_bins], axis=-1)
+        first = num_bins * np.repeat(np.arange(len(counts)), counts)
+        self._near, self._first = near, first[:, None]
+        self._weights = np.ones((len(first), 3))
+
+    def read(
+        self, offsets: Float[np.ndarray, "object 3"], rotation: Float[np.ndarray, "3 3"]
+    ) -> Float[np.ndarray, "kind bin"]:
+        """Return the readings for objects at `offsets` from the agent, sorted by kind."""
+        ego = offsets @ rotation
+        x, y = ego[:, 0], ego[:, 1]
+        bins = np.arctan2(y, x) % (2 * np.pi) / self._bin_size
+        index = bins.astype(np.intp)
+        weights = self._weights
+        np.subtract(bins, index, out=weights[:, 1])
+        np.subtract(1.0, weights[:, 1], out=weights[:, 2])
+        nearness = (self._max_distance - np.hypot(x, y)) / self._max_distance
+        readings = np.zeros(self._shape)
+        # Objects out of range have a negative nearness, and the zeros win.
+        np.maximum.at(
+            readings.reshape(-1),
+            (self._near[index] + self._first).reshape(-1),
+            (weights * nearness[:, None]).reshape(-1),
+        )
+        return readings
+
+
+class BodySensors:
+    """The part of an observation that comes from the agent's own sensors."""
+
+    def __init__(self, task: Any, model: mujoco.MjModel) -> None:
+        quaternions = task.agent.sensor_info.ballquat_names
+        names = [name for name in task.obs_info.obs_space_dict if "lidar" not in name]
+        plain = [name for name in names if name not in quaternions]
+        self._plain = np.concatenate([_addresses(model, name) for name in plain])
+        self._quaternions = [_addresses(model, name) for name in quaternions]
+        self.size = len(self._plain) + 9 * len(self._quaternions)
+
+    def read(
+        self, sensordata: Float[np.ndarray, " sensor"], out: Float[np.ndarray, " size"]
+    ) -> None:
+        """Write the readings to `out`, quaternions of ball joints as rotation matrices."""
+        start = len(self._plain)
+        sensordata.take(self._plain, out=out[:start])
+        for address in self._quaternions:
+            mujoco.mju_quat2Mat(out[start : start + 9], sensordata[address])
+            start += 9
+
+
+class Contacts:
+    """Objects that the agent touches."""
+
+    def __init__(self, model: mujoco.MjModel, agent_geoms: Sequence[str]) -> None:
+        names = [model.geom(index).name for index in range(model.ngeom)]
+        self._is_agent = [name in agent_geoms for name in names]
+        # "gremlin" and "vase" for any of them, the full name of a button, else None.
+        kinds = [re.match("gremlin|vase|button.*", name) for name in names]
+        self._labels = [kind and kind[0] for kind in kinds]
+
+    def touched(self, data: mujoco.MjData) -> set[str]:
+        """Return `gremlin`, `vase` and names of buttons in contact with the agent."""
+        found: set[str | None] = set()
+        is_agent, labels = self._is_agent, self._labels
+        for first, second in data.contact.geom.tolist():
+            if is_agent[first] or is_agent[second]:
+                found.add(labels[first])
+                found.add(labels[second])
+        found.discard(None)
+        return found  # pyright: ignore[reportReturnType]
+
+
+def _addresses(model: mujoco.MjModel, name: str) -> np.ndarray:
+    sensor = model.sensor(name).id
+    start = model.sensor_adr[sensor]
+    return np.arange(start, start + model.sensor_dim[sensor])
+
 
 Observation = Float[np.ndarray, " observation"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orac.envs.safety.sensors import Lidar
+from orac.envs.safety.fast_path import Lidar
 
 NO_ROTATION = np.eye(3)
 

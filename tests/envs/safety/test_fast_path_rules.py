@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orac.envs.safety.rules import Rules
+from orac.envs.safety.fast_path import Rules
 
 GOAL = Rules(
     goal_size=0.3,
