@@ -175,8 +175,8 @@ def test_the_tail_decides_on_either_side_of_the_crossing(tail, kept):
 
 @pytest.mark.slow
 def test_plain_sac_values_steps_as_the_others_do():
-    config = probe_config("sac")
-    state, _ = practise(FixedReward(), config, rounds=130)
+    config, env = probe_config("sac"), FixedReward()
+    state, _ = practise(env, config, rounds=130)
     np.testing.assert_allclose(values_at(state, HERE, 0.3, env, config), 3.0, atol=0.06)
     env = TwoSteps()
     state, _ = practise(env, config, rounds=170)
