@@ -93,9 +93,8 @@ def quantile_model(problem: Problem, config: AgentConfig) -> CostModel:
         return risk.risk_of(quantiles, jnp.stack(weights)[:, None])
 
     grid = grid_critics(problem.observation_size, config.num_quantiles, problem, config)
-    return CostModel(
-        loss=quantile_loss, **grid, **without_pivot(problem) | {"risk": risk_of_grid}
-    )
+    model = CostModel(loss=quantile_loss, **grid, **without_pivot(problem))
+    return model._replace(risk=risk_of_grid)
 
 
 def scalar_model(problem: Problem, config: AgentConfig) -> CostModel:
