@@ -27,6 +27,9 @@ Measured between instruction sets, whose sums round differently: 1e-6 in the fir
 window and 2e-3 in the second, beside the half of a last digit that rounding takes. After
 that other roundings make other episodes, and only CALM averages say anything.
 """
+LOOSE = {("orac-iqn", "300-500", "critic/cost_loss"): 0.2}
+"""Wider tolerances: with a shift of radius 4 other roundings visit the pink cell at other
+steps. Measured between two processors, with the same bits before and after on each: 0.12."""
 CALM = ("actor/entropy", "actor/loss", "actor/std", "actor/temperature")
 
 
@@ -72,6 +75,7 @@ def test_a_preset_trains_as_it_did(algo):
     for window, tolerance in WINDOWS.items():
         assert found[window].keys() == wanted[window].keys()
         for name, value in wanted[window].items():
+            relative = LOOSE.get((algo, window, name), tolerance)
             assert found[window][name] == pytest.approx(
-                value, rel=tolerance, abs=1e-6
+                value, rel=relative, abs=1e-6
             ), f"{name} in steps {window}"

@@ -61,7 +61,7 @@ INVALID = [
         ["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"],
         "must be a function of (obs",
     ),
-    (["train", "--set=env.cost_fn=my:cost"], "does not cause its import"),
+    (["train", "--set=env.cost_fn=my:cost"], "orac never imports code"),
     (["resume", "/nowhere"], "/nowhere"),
     (["evaluate", "/nowhere"], "/nowhere"),
     (["evaluate"], "needs either a RUN or a --rule"),
@@ -75,7 +75,10 @@ INVALID = [
         ["evaluate", "--rule=no", "--episodes=0"],
         "episodes must be a whole number of at least 1",
     ),
-    (["evaluate", "/nowhere", "--video=a.xyz"], "written as .gif or .mp4, got 'a.xyz'"),
+    (
+        ["evaluate", "/nowhere", "--video=a.xyz"],
+        "must be a .gif or .mp4 file, got 'a.xyz'",
+    ),
     (["evaluate", "/nowhere", "--seeds", "1", "2"], "of one seed, got --seeds 1 2."),
     (["evaluate", "/nowhere", "--set=seed=1"], "--set is only for a --rule"),
     (

@@ -59,7 +59,7 @@ def test_table_names_the_limit_of_its_runs(tmp_path):
 def test_interval_of_a_mean_cost_starts_at_0(citylearn, monkeypatch):
     study, out = citylearn
     far_apart = {"cost/mean": np.array([1.0, 31.0])}
-    monkeypatch.setattr(paper, "seed_values", lambda *_: far_apart)
+    monkeypatch.setattr(paper_numbers, "seed_values", lambda *_: far_apart)
     (table,) = study.make_tables(collect(study.cases, out))
     cells = {row[table.columns.index("mean cost")] for row in table.rows}
     # Student's interval of two seeds so far apart would start at -175.

@@ -8,7 +8,7 @@ from conftest import CACHE
 from helpers.study_examples import SETTINGS, STEPS, WorkerPool, render
 from orac.cli.main import main
 from orac.cli.options import STUDY_NAMES, parse_seeds
-from orac.experiments import paper, run_study
+from orac.experiments import paper_numbers, run_study
 from orac.experiments.launcher.schedule import Backend
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import plan, with_settings
@@ -112,8 +112,8 @@ def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys)
         assert int(row["steps"]) == STEPS
         assert int(row["gradient_steps"]) >= updates
     for case in study.cases:
-        for pair in paper.look_up(case.key) if case.key else ():
-            assert paper.spread_text(pair) in printed
+        for pair in paper_numbers.look_up(case.key) if case.key else ():
+            assert paper_numbers.spread_text(pair) in printed
     if name.startswith("ablation"):
         logs = {
             (run.path / "metrics.csv").read_bytes()

@@ -310,7 +310,7 @@ def check_video_path(path: str | Path) -> Path:
     """Raise an error unless a video can be written here. Creates the directory."""
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
-        raise ValueError(f"a film must be a .gif or .mp4 file, got {path.name!r}.")
+        raise ValueError(f"a video must be a .gif or .mp4 file, got {path.name!r}.")
     import_extra(*VIDEO_EXTRA)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
