@@ -23,13 +23,13 @@ SLOW = ("sac", "wcsac-iqn", "wcsac-lin", "orac-iqn", "orac-lin")
 WINDOWS = {"200-300": 0.006, "300-500": 0.02, "500-2000": 0.15}
 """Steps whose metrics are averaged, and how far another machine's average may be off.
 
-Measured between instruction sets, whose sums round differently: 1e-6 in the first
-window and 2e-3 in the second, beside the half of a last digit that rounding takes. After
-that other roundings make other episodes, and only CALM averages say anything.
+The differences between instruction sets, whose sums round differently, were 1e-6 in the
+first window and 2e-3 in the second, plus half of the last recorded digit. After that other
+roundings lead to other episodes, and only the CALM averages can be compared.
 """
 LOOSE = {("orac-iqn", "300-500", "critic/cost_loss"): 0.2}
-"""Wider tolerances: with a shift of radius 4 other roundings visit the pink cell at other
-steps. Measured between two processors, with the same bits before and after on each: 0.12."""
+"""Wider tolerances: with a shift of radius 4 other roundings enter the pink cell at other
+steps. The difference between two processors was 0.12."""
 CALM = ("actor/entropy", "actor/loss", "actor/std", "actor/temperature")
 
 
