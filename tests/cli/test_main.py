@@ -39,7 +39,7 @@ INVALID = [
     (["train", "--set=algo=wcsac-lin"], "its algo is 'orac-iqn'"),
     (["train", "--set=agent.behaviour=actor"], "its algo is 'wcsac-iqn'"),
     (["train", "--algo=sac", "--tail=0.1"], "an entry of constraints"),
-    (["train", "--set=constraints.0.name=a/b"], "It heads columns"),
+    (["train", "--set=constraints.0.name=a/b"], "It is used in the names of columns"),
     (["train", "--set=constraints.1.limit=5"], "an entry of constraints must be one"),
     (["train", "--set=constraints.0.risk=wang"], "Set risk_parameter"),
     (["train", "--set=agent.discount=1.5"], "agent.discount must be in (0, 1]"),

@@ -68,7 +68,7 @@ NAN, INF = float("nan"), float("inf")
         (
             AgentConfig,
             dict(multiplier=MultiplierConfig(states="starts"), cost_discount=1 - 1e-8),
-            "tells a start from later steps, got 0.99999999",
+            "accumulated discount, got 0.99999999",
         ),
         (PivotConfig, dict(mode="stationry"), "Did you mean 'stationary'"),
         (PivotConfig, dict(std=0.0), "pivot.std must be above 0, got 0.0"),
@@ -199,7 +199,7 @@ def test_the_dual_form_refuses_measures_it_has_no_pivot_for():
     dual = AgentConfig(risk_form="dual")
     Config(agent=dual, constraints=(Constraint(tail=0.1),))
     Config(agent=dual, constraints=(Constraint(risk="mean"),))
-    for measure, text in (("wang", "one pivot per step"), ("cpw", "not monotone")):
+    for measure, text in (("wang", "supports only"), ("cpw", "not monotone")):
         constraint = Constraint(risk=measure, risk_parameter=0.7)
         with pytest.raises(ValueError, match=text):
             Config(agent=dual, constraints=(constraint,))
@@ -413,7 +413,11 @@ def test_every_preset_goes_by_its_own_name():
             {"risk_form": "dual"},
             "its algo is 'wcsac-lin'. Choose the agent",
         ),
-        ("sac-lag", {"risk_form": "scalar"}, "and 'optimistic': which no algo is"),
+        (
+            "sac-lag",
+            {"risk_form": "scalar"},
+            "and 'optimistic': no algo has this combination",
+        ),
         ("sac", {"risk_form": "scalar", "behaviour": "actor"}, "Use algo 'sac-lag'"),
     ],
 )
@@ -431,7 +435,7 @@ def test_a_config_under_the_name_of_another_agent_is_refused(algo, changes, text
     "name", ["", "a,b", "a/b", 'a"b', "a\nb", " a", "a ", "=1+1", "a\tb"]
 )
 def test_a_constraint_has_a_name_that_can_head_a_column(name):
-    with pytest.raises(ValueError, match="It heads columns of the run's files"):
+    with pytest.raises(ValueError, match="It is used in the names of columns"):
         Constraint(name)
 
 

@@ -259,7 +259,9 @@ def test_disk_errors_are_sentences(tmp_path, monkeypatch, call, number, sentence
 
 
 def test_opening_a_directory_without_a_run_raises_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is no run: it has no config\.yaml"):
+    with pytest.raises(
+        FileNotFoundError, match=r"is not a run directory: it has no config\.yaml"
+    ):
         RunDirectory.open(tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -268,7 +270,7 @@ def test_opening_a_directory_without_a_run_raises_an_error(tmp_path):
     ("content", "sentence"),
     [
         ("a: [1, 2", r"config\.yaml cannot be read"),
-        ("just text", "must hold named values, found str"),
+        ("just text", "must contain a mapping, found str"),
         ("!!python/object/apply:os.mkdir [exploded]", "cannot be read"),
         ("\x00", "cannot be read"),
     ],

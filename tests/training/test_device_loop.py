@@ -324,6 +324,6 @@ def test_orac_with_a_shift_is_not_wcsac():
     env = envs.make(MAZE, **dict(config.env.params))
     orac, _ = run(env, config, 2000, capacity=2000)
     wcsac, _ = run(env, maze_config("wcsac-iqn"), 2000, capacity=2000)
-    actions = orac.core.replay.storage.action, wcsac.replay.storage.action
+    actions = orac.replay.storage.action, wcsac.replay.storage.action
     same = (np.asarray(actions[0]) == np.asarray(actions[1])).all(axis=1)
     assert same[:200].all() and not same[200:].any()

@@ -43,7 +43,7 @@ COMMANDS = {
 The function `run_<name>` of the module runs the command.
 """
 LIGHT_COMMANDS = ("config", "agents", "envs")
-"""Commands that compute nothing, so that they need not wait for the import of JAX."""
+"""Commands that do not need JAX, so that they start quickly."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,7 @@
-"""`orac train`, `orac resume` and `orac config`: build a config, train with it or print it."""
+"""`orac train`, `orac resume` and `orac config`: build a config, train with it or print it.
+
+The options of all commands are in `options.py`.
+"""
 
 import argparse
 import warnings

@@ -2,8 +2,8 @@
 
 `preset("orac", "orac/GuardedMaze-v0")` returns a whole config. An agent sets two fields
 (`ALGORITHMS`). Everything else is the environment's column in the paper's Appendix A and
-the same for every agent, with one exception that the paper makes too: SAC-Lagrangian has
-a scalar cost critic, so an ensemble of one.
+the same for every agent. The exceptions are SAC-Lagrangian, which has one scalar cost
+critic as in the paper, and SAC, which has no constraints.
 """
 
 import dataclasses
@@ -34,8 +34,12 @@ class Algorithm:
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "orac": Algorithm(None, "optimistic", "ORAC in the form the paper uses there"),
-    "wcsac": Algorithm(None, "actor", "WCSAC in the form the paper uses there"),
+    "orac": Algorithm(
+        None, "optimistic", "ORAC, in the form that the paper uses for that environment"
+    ),
+    "wcsac": Algorithm(
+        None, "actor", "WCSAC, in the form that the paper uses for that environment"
+    ),
     "sac-lag": Algorithm(
         "scalar", "actor", "SAC-Lagrangian: mean cost under the limit"
     ),
@@ -52,7 +56,7 @@ def guarded_maze() -> Config:
     return Config(
         env=EnvConfig(
             "orac/GuardedMaze-v0",
-            # Scaled observations are ours; the paper does not say.
+            # Scaling observations is our choice; the paper does not mention it.
             params=(("guard_probability", 0.15), ("normalize_obs", True)),
         ),
         constraints=(Constraint("cost", limit=5.0, tail=0.05),),
@@ -121,9 +125,9 @@ def demo() -> Config:
     """GuardedMaze in minutes on two cores: 8 mazes, one gradient step per round.
 
     Differs from the paper in seven more fields: fewer quantiles (two fields), time limits
-    that end an episode, a faster multiplier that is driven by initial states only (two
-    fields), a quarter of the shift radius, and a limit of 4.5 where 5 is required, because
-    each start has its own worst case.
+    that count as terminal, a faster multiplier that is driven by initial states only (two
+    fields), a quarter of the shift radius, and a limit of 4.5 instead of 5, as a margin
+    because the risk varies with the start.
     """
     config = with_algorithm(guarded_maze(), "orac")
     agent = config.agent
@@ -181,11 +185,13 @@ def check_algorithm(config: Config) -> None:
             if (other.risk_form, other.behaviour) == (agent.risk_form, agent.behaviour)
             and name != "sac"
         ]
-        fitting = f"its algo is {others[0]!r}" if others else "which no algo is"
+        fitting = (
+            f"its algo is {others[0]!r}" if others else "no algo has this combination"
+        )
         raise ValueError(
             f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
             f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
-            f"{fitting}. Choose the agent with --algo (in Python with its function)."
+            f"{fitting}. Choose the agent with --algo (in Python with orac.ORAC, orac.WCSAC, ...)."
         )
     if config.algo == "sac" and config.constraints:
         raise ValueError(

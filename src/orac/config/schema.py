@@ -109,8 +109,7 @@ class RiskMeasure:
                 "Use risk_form='implicit', or the measure 'cvar'."
             )
         raise ValueError(
-            f"the dual form is for 'cvar' and 'mean' (one pivot), got {self.name!r}, whose "
-            "discretised spectrum needs one pivot per step. "
+            f"the dual form supports only 'cvar' and 'mean', got {self.name!r}. "
             "Use risk_form='implicit', or the measure 'cvar'."
         )
 
@@ -135,7 +134,7 @@ class Constraint:
         if not isinstance(self.name, str) or not COST_NAME.fullmatch(self.name):
             raise ValueError(
                 "the name of a constraint must be letters, digits, '_', '.', '-' or inner "
-                f"spaces, got {self.name!r}. It heads columns of the run's files."
+                f"spaces, got {self.name!r}. It is used in the names of columns."
             )
         check_range(
             f"limit of constraint {self.name!r}",
@@ -176,13 +175,13 @@ class MultiplierConfig:
     learning_rate: NonNegative = 5e-4
     """Adam's step size."""
     cap: Positive | None = None
-    """Upper bound, or none: Adam adds about its step size at each violation, for ever."""
+    """Upper bound; without one it keeps growing while the limit is violated."""
     pid: bool = False
     """Use a PID controller instead of Adam."""
     pid_gains: tuple[NonNegative, NonNegative, NonNegative] = (0.05, 5e-4, 0.1)
     """Proportional, integral and derivative gains, on (mean risk - limit) / limit."""
     states: Annotated[str, Choice(("replay", "starts"))] = "replay"
-    """States whose mean risk is held to the limit: all of the replay, or initial ones."""
+    """States over which risk is averaged: all in the replay, or only initial ones."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")
@@ -200,10 +199,10 @@ class MultiplierConfig:
 
 @dataclass(frozen=True)
 class PivotConfig:
-    """The dual form's pivot and the sampler that learns where it should be."""
+    """The pivot of the dual form, and the distribution that it is drawn from."""
 
     mode: Annotated[str, Choice(("stationary", "episodic"))] = "stationary"
-    """stationary: on the cost to go; episodic: with the cost paid so far in the gate."""
+    """stationary: pivot on the cost to go; episodic: on the cost of the whole episode."""
     std: Positive = 0.05
     """Standard deviation of the truncated normal on [0, 1] that pivots are drawn from."""
     learning_rate: NonNegative = 3e-4
@@ -300,12 +299,12 @@ class AgentConfig:
 
     def __post_init__(self):
         check_fields(self, "agent")
-        # Numerics: the learner's numbers have 24 bits.
+        # Numerics: float32 has a significand of 24 bits.
         if self.multiplier.states == "starts" and self.cost_discount > 1 - 2**-24:
             raise ValueError(
-                "multiplier.states 'starts' needs an agent.cost_discount below 1, which "
-                f"tells a start from later steps, got {self.cost_discount!r}. Set it to "
-                "0.9999, say."
+                "multiplier.states 'starts' needs an agent.cost_discount below 1, because "
+                "initial states are recognised by their accumulated discount, got "
+                f"{self.cost_discount!r}. Set it to 0.9999, for example."
             )
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:
@@ -330,7 +329,7 @@ class TrainingConfig:
     learning_starts: CountFromZero = 5_000
     """Environment steps with uniformly random actions before learning."""
     gradient_steps: Positive = 1.0
-    """Gradient steps per environment step; below 1, one every so many steps."""
+    """Gradient steps per environment step; 0.125 is one every 8 steps."""
     batch_size: Count = 256
     """Transitions per gradient step."""
     buffer_size: Count = 1_000_000
@@ -380,7 +379,7 @@ class EnvConfig:
     episode_length: Count | None = None
     """Maximum length of an episode, for environments that do not declare it."""
     cost_fn: str | None = None
-    """Function that computes the cost, as module:function; imported with --cost-fn only."""
+    """Function that computes the cost, as module:function; only --cost-fn imports it."""
 
     def __post_init__(self):
         check_fields(self, "env")

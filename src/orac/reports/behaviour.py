@@ -31,7 +31,7 @@ from orac.training.state import compiled_policy, learner_for, without_seed
 _EPISODES, _MAX_RUNS = 5, 10
 """Episodes of each run, and runs of each group, that are drawn in the maze."""
 _MAX_BUILDINGS, _HOURS = 8, 24 * 10
-"""Groups whose building is drawn, and for how long."""
+"""Maximum number of groups that are drawn, and the hours that are shown."""
 _MAX_NAMED = 3
 """A note names at most this many runs without a checkpoint and counts the others."""
 
@@ -86,7 +86,7 @@ def _record(
     without_checkpoint: dict[str, None] = {}
     notes = []
     for group in groups:
-        # A rule behaves the same whatever the seed.
+        # A baseline behaves the same for every seed.
         for run in group.runs[: 1 if group.is_rule else max_runs]:
             try:
                 env = make_env(run)

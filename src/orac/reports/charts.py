@@ -185,7 +185,7 @@ def curve_chart(
 ) -> LineChart:
     """Return the chart of a number against environment steps, averaged over seeds.
 
-    `read` returns the curve of one run; `key` names the number for `metrics.bounds_of`.
+    `read` returns the curve of one run; `key` names the number for `seed_statistics.bounds_of`.
     `band` is one of `seed_statistics.BANDS`.
     """
     end = max([0, *(run.steps for group in groups for run in group.runs)])

@@ -31,9 +31,9 @@ _AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
 _DASHES = ("solid", "dash", "dashdot", "dot")
 _HEIGHT = 340
 _HISTOGRAM_ROW, _HISTOGRAM_GAP = 130, 0.38
-"""Height of one group in pixels, and its fraction for the text above the bars."""
+"""Height of one group in pixels, and the fraction of it reserved for text."""
 _MAX_POINTS = 250
-"""Points of a curve; longer curves are thinned out."""
+"""Maximum number of points that are drawn per curve."""
 _HIDDEN = {"hoverinfo": "skip", "showlegend": False}
 """Settings of traces that have no hover text and no entry in the legend."""
 
@@ -167,7 +167,7 @@ def _configs(table: Table | None, groups: Sequence[Group]) -> str:
 def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
     """Return a chart as plotly's data and layout.
 
-    Each group has the colour and dashes of its label's place in `labels`.
+    The index of a group in `labels` sets its colour and dashes.
     """
     if isinstance(chart, CostHistogram):
         return _histogram(chart, labels)

@@ -6,6 +6,7 @@ that the steps share. The manifest lists every file with its digest and is renam
 place last, so a checkpoint exists if its manifest does. It is canonical JSON with its own
 checksum, and no field of it is used before it is checked. Files that no manifest lists are
 left over from a crash and are deleted at the next save.
+`training/saving.py` decides what a checkpoint of a run holds and restores a run from it.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ from orac.runs.machine import describe_machine, machine_differences
 LOGS = ("metrics", "timings", "episodes", "evaluations")
 
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for a lock whose process has ended but whose fork still holds it."""
+"""Seconds to wait for a lock that a forked child still holds after its parent exited."""
 
 _locks: set[int] = set()
 
@@ -75,7 +75,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """Create the directory of a new run. It must not hold a run already."""
         if name != safe_name(name):
-            # Two names that are made safe silently could give the same directory.
+            # If names were changed silently, two of them could give the same directory.
             raise ValueError(
                 "the name of a run must be letters, digits and . _ + = -, got "
                 f"{name!r}. Try {safe_name(name)!r}."
@@ -138,7 +138,7 @@ class RunDirectory:
         return sizes
 
     def truncate_logs(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the logs to the sizes in a checkpoint; a log without a size to 0."""
+        """Truncate the logs to the sizes in a checkpoint; others are emptied."""
         if self._logs:
             raise ValueError("Truncate the logs of a run before you open one.")
         for name in LOGS:
@@ -166,7 +166,7 @@ class RunDirectory:
 
 
 def evaluation_path(out: Path, config: Config, name: str = "default") -> Path:
-    """Return the directory for an evaluation. It must not exist as a run already."""
+    """Return the directory for an evaluation; raise an error if a run is there."""
     path = run_path(out, config.env.id, config.algo, config.seed, name)
     if (path / "config.yaml").exists():
         raise FileExistsError(
@@ -219,7 +219,7 @@ def read_config(path: AnyPath) -> dict[str, Any]:
     file = Path(path) / "config.yaml"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{path} is no run: it has no config.yaml. A run's directory looks like "
+            f"{path} is not a run directory: it has no config.yaml. A run's directory looks like "
             "runs/<env>/<algo>/<name>/seed-000."
         )
     return _read_mapping(file, yaml.safe_load)
@@ -241,10 +241,12 @@ def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
     try:
         content = parse(data.decode())
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{file} cannot be read: {error}. Restore it.") from error
+        raise ValueError(
+            f"{file} cannot be read: {error}. Restore it from a backup."
+        ) from error
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ValueError(f"{file} must hold named values, found {kind}.")
+        raise ValueError(f"{file} must contain a mapping, found {kind}.")
     return content
 
 
@@ -252,7 +254,7 @@ def _acquire_lock(path: Path) -> int:
     """Lock `<run>/lock` until the returned descriptor is closed.
 
     A forked process shares the lock until `_drop_locks` has run there, which may take a
-    moment on a busy machine: a lock whose owner has ended is therefore waited for.
+    moment on a busy machine: so a lock whose owner has exited is waited for.
     """
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT

@@ -1,5 +1,6 @@
 """The training loop: advance, log, evaluate, save, and stop when asked to.
 
+Acting, stepping and updating is in `device_loop.py`, `host_loop.py` and `train_step.py`.
 Writing files and talking to the user happens here, between two stretches of rounds, and
 does not affect what is learned. Evaluations and checkpoints are made at log rows.
 """

@@ -89,7 +89,7 @@ def run_hour(
     outage: Bool[Array, ""],
     controlled: Bool[Array, ""],
 ) -> tuple[Storage, Flows]:
-    """Apply an action for one hour. Cooling is ideal unless it is `controlled`."""
+    """Apply an action for one hour. Unless `controlled`, cooling is the recorded one."""
 
     def available(used: PerBuilding) -> PerBuilding:
         return jnp.where(outage, jnp.maximum(0.0, hour.solar - used), jnp.inf)
@@ -135,7 +135,7 @@ def run_hot_water(
 ) -> tuple[PerBuilding, PerBuilding, PerBuilding]:
     """Return the new tank level, the hot water served and the heater's electricity.
 
-    `available` returns the electricity that is left after the heater has used its argument.
+    `available(used)` returns the electricity that is left after the heater has used `used`.
     """
     capacity, efficiency = devices.tank_capacity, devices.heater_efficiency
     level = level * devices.tank_keep
@@ -165,9 +165,9 @@ def run_battery(
     """
     # Numerics: above 80 % a fuller battery has less power, so an error in its level can
     # grow fourfold with an hour of discharge. In single precision the rounding errors
-    # reached 1e-5 of the capacity within a month. Hence this function computes in double
-    # precision, and rounds to single where CityLearn 2.1.2 (with NumPy 2) does. States are
-    # single.
+    # reached 1e-5 of the capacity within a month. So this function computes in
+    # float64, and rounds to float32 where CityLearn 2.1.2 (with NumPy 2) does. The states
+    # are float32.
     with jax.enable_x64(True):
         level, capacity, efficiency, request, limit = (
             value.astype(jnp.float64) for value in (*state, request, limit)

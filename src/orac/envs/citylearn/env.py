@@ -5,7 +5,7 @@ solar panels and a battery. The reward is minus the electricity imported from th
 cost is the distance between the indoor temperature and its set point. The environment is
 pure JAX and gives the same numbers as CityLearn 2.1.2 (Vázquez-Canteli et al.,
 arXiv:2012.10504), hour by hour, except that every reset draws new outages: CityLearn's data
-set repeats the same month of them.
+set has the same outages in every episode.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ class CityLearn:
     buildings: Buildings = (1,)
     """Numbers of the buildings, from 1 to 3; one number or a list."""
     saifi: float = 183.0
-    """Outages per year. With the default, a tenth of all hours has no grid."""
+    """Outages per year. With the default, about 10 % of the hours have no grid power."""
     caidi: float = 331.2
     """Mean duration of an outage, in minutes."""
     comfort_band: float = 1.0
@@ -116,7 +116,7 @@ class CityLearn:
         object.__setattr__(self, "buildings", _checked_buildings(self.buildings))
         check_range("saifi", self.saifi, 0, 365, advice="It is outages per year.")
         check_range(
-            "caidi", self.caidi, 0, MINUTES_PER_YEAR, advice="It is a mean of minutes."
+            "caidi", self.caidi, 0, MINUTES_PER_YEAR, advice="It is in minutes."
         )
         check_range(
             "comfort_band", self.comfort_band, 0, 100, advice="It is in degrees C."
@@ -209,7 +209,7 @@ class CityLearn:
     def read(
         self, observation: Float[Array, "*batch observation"], name: str
     ) -> Float[Array, "*batch place"]:
-        """Return the numbers of an observation with one of CityLearn's names, unscaled."""
+        """Return the entries with this CityLearn name, in their original units."""
         return read_observation(self.layout, observation, name)
 
     def _data_of(self, hour: Int[Array, ""]) -> HourlyData:
@@ -240,11 +240,11 @@ def draw_outages(
 
     This is CityLearn's reliability-metrics model. On each day an outage starts with
     probability `saifi / 365`, at a uniformly drawn hour, and lasts an exponential time with
-    a mean of `caidi` minutes, rounded down to whole hours, so that some last no hour at all.
+    a mean of `caidi` minutes, rounded down to whole hours, so some last zero hours.
     Overlapping outages merge, and the end of the month cuts the last one.
     """
-    # CityLearn never starts an outage on day 0, because it selects the days with an outage
-    # by an index that is not zero.
+    # CityLearn never starts an outage on day 0: it keeps the indices of days that are not
+    # zero.
     days = jnp.arange(1, NUM_HOURS // HOURS_PER_DAY)
     happen_key, start_key, length_key = jax.random.split(key, 3)
     happens = jax.random.bernoulli(happen_key, saifi / 365, days.shape)

@@ -3,7 +3,7 @@
 `python -m orac.experiments.launcher.worker` reads one line of JSON from standard input,
 which `PlannedRun.to_line` writes, and then keeps reading. When its input ends, because the
 parent process closed it or died, the worker saves a checkpoint and stops. It claims its
-processors (`runs.cpu_affinity`) before JAX is imported.
+processors (`runs.machine`) before JAX is imported.
 """
 
 import json
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FINISHED, STOPPED = 0, 130
 """Exit codes; any other means that the run failed."""
 LOCK_SECONDS = 300.0
-"""How long to wait until the last process of a run has released the run's directory."""
+"""How long to wait until the previous process of a run has released the run's directory."""
 
 
 def main() -> int:
