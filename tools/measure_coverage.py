@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from orac.evaluation import aggregates, intervals
+from orac.evaluation import intervals
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 RUNS = (2, 3, 5, 10, 20)
@@ -181,11 +181,11 @@ def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[
     random, hits = np.random.default_rng(runs), np.zeros(2)
     for _ in range(sets):
         scores = draw(random, (runs, tasks))
-        drawn = aggregates.stratified_resamples(scores, 1000).reshape(1000, -1)
+        drawn = intervals.stratified_resamples(scores, 1000).reshape(1000, -1)
         cut = drawn.shape[1] // 4
         means = np.sort(drawn, axis=1)[:, cut : drawn.shape[1] - cut].mean(axis=1)
         plain = np.quantile(means, [0.025, 0.975])
-        found = aggregates.interquartile_mean(scores)
+        found = intervals.interquartile_mean(scores)
         assert found.low is not None and found.high is not None
         hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
     return list(hits / sets)
@@ -215,11 +215,11 @@ def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
         ours = random.normal(shift, 1, (runs, tasks))
         theirs = random.normal(0, 1, (runs, tasks))
         drawn = wins(
-            aggregates.stratified_resamples(ours, 1000, seed=1),
-            aggregates.stratified_resamples(theirs, 1000, seed=2),
+            intervals.stratified_resamples(ours, 1000, seed=1),
+            intervals.stratified_resamples(theirs, 1000, seed=2),
         )
         plain = np.quantile(drawn, [0.025, 0.975])
-        found = aggregates.probability_of_improvement(ours, theirs)
+        found = intervals.probability_of_improvement(ours, theirs)
         assert found.low is not None and found.high is not None
         hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
     return list(hits / sets)

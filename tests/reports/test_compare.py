@@ -5,8 +5,7 @@ import pytest
 
 from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
-from orac.evaluation.aggregates import probability_of_improvement
-from orac.evaluation.intervals import difference_interval
+from orac.evaluation.intervals import difference_interval, probability_of_improvement
 from orac.reports.compare import (
     compare,
     describe_wins,

@@ -11,8 +11,7 @@ import pytest
 from helpers.command_examples import train_arguments
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.cli.main import main
-from orac.evaluation.aggregates import interquartile_mean
-from orac.evaluation.intervals import mean_interval
+from orac.evaluation.intervals import interquartile_mean, mean_interval
 from orac.reports import report
 from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import seed_mean, seed_values

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from orac.core.risk import cvar
-from orac.evaluation.aggregates import performance_profile
+from orac.evaluation.intervals import performance_profile
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
 from orac.reports.run_reader import Group, Run, cost_names
 from orac.reports.seed_statistics import (

@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orac.evaluation.aggregates import probability_of_improvement
-from orac.evaluation.intervals import ALL_EQUAL, Interval, difference_interval
+from orac.evaluation.intervals import (
+    ALL_EQUAL,
+    Interval,
+    difference_interval,
+    probability_of_improvement,
+)
 from orac.evaluation.result import cost_column
 from orac.reports.run_reader import (
     Group,

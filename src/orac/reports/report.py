@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orac.config.validation import check_choice
-from orac.evaluation.aggregates import interquartile_mean
-from orac.evaluation.intervals import Interval
+from orac.evaluation.intervals import Interval, interquartile_mean
 from orac.evaluation.result import cost_column
 from orac.reports.compare import config_table, describe_wins, find_wins
 from orac.reports.html import make_page
