@@ -17,7 +17,13 @@ from typing import Any
 import yaml
 
 from orac.config.schema import Config, EnvConfig
-from orac.config.validation import frozen_value, unknown_name
+from orac.config.validation import frozen_value, read_text, unknown_name
+
+MAX_YAML_BYTES = 1 << 18
+"""Largest YAML text; a config has about 3 kB."""
+MAX_YAML_DEPTH = 30
+MAX_YAML_VALUES = 50_000
+"""Most values in a YAML text, with every alias counted as what it stands for."""
 
 
 def to_dict(value: Any) -> Any:
@@ -91,7 +97,61 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads 1e-3 and 1e6 as numbers; YAML 1.1 takes them for text without a dot."""
+    """Reads 1e-3 and 1e6 as numbers; YAML 1.1 takes them for text without a dot.
+
+    A mapping with the same key twice and texts that are too deep or, with their aliases
+    written out, too large are errors.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > MAX_YAML_DEPTH:
+            raise yaml.YAMLError(f"it is nested deeper than {MAX_YAML_DEPTH} levels")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        _count_values(node, {})
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
+                continue
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise yaml.YAMLError(
+                    f"line {line} has the key {key.value!r} again. Leave one out"
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+MERGE_TAG = "tag:yaml.org,2002:merge"
+NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+MAX_DIGITS = 100
+
+
+def _count_values(node: Any, known: dict[int, int]) -> int:
+    """Return the number of values below a node; an alias counts as often as it is used."""
+    children: list[Any] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    elif node is not None and node.tag in NUMBER_TAGS and len(node.value) > MAX_DIGITS:
+        raise yaml.YAMLError(f"it has a number of more than {MAX_DIGITS} digits")
+    if id(node) not in known:
+        known[id(node)] = MAX_YAML_VALUES  # If met again below, it contains itself.
+        known[id(node)] = 1 + sum(_count_values(child, known) for child in children)
+    if known[id(node)] > MAX_YAML_VALUES:
+        raise yaml.YAMLError(f"it holds more than {MAX_YAML_VALUES:,} values")
+    return known[id(node)]
 
 
 Loader.add_implicit_resolver(
@@ -102,11 +162,13 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Parse YAML text into plain values."""
+    """Parse YAML text into plain values, within limits of size, depth and number."""
+    if len(text) > MAX_YAML_BYTES:
+        raise ValueError(f"{name} must have at most {MAX_YAML_BYTES:,} characters.")
     try:
         return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        said = " ".join(str(error).split())[:400].rstrip(".")
         raise ValueError(f"{name} must be YAML, but: {said}.") from error
 
 
@@ -123,7 +185,7 @@ def parse(text: str, name: str = "the config") -> Config:
 def load(path: Path | str) -> Config:
     """Read a config from a YAML file."""
     try:
-        text = Path(path).read_text()
+        text = read_text(path, MAX_YAML_BYTES)
     except OSError as error:
         raise ValueError(
             f"the config {path} cannot be read: {error.strerror}. Name a YAML file, such "

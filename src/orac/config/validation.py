@@ -7,12 +7,23 @@ An unknown name gets the nearest known one.
 import difflib
 import importlib
 import math
+import os
+import stat
 import types
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
+
+FLOAT32_MAX = 3.4028234663852886e38
+"""A larger number would be infinite in the learner."""
+MAX_COUNT = 10**12
+"""Largest count where no field has a smaller limit of its own."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A number of a policy, an evaluation or a run is infinite or NaN."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -56,9 +67,11 @@ def import_extra(what: str, extra: str, *modules: str, advice: str = "") -> Any:
 
 def is_number(value: Any) -> bool:
     """Return whether this is a finite number. True and False are not."""
-    return (
-        isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    )
+    try:
+        is_finite = isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # A whole number beyond 1e308.
+        return False
+    return is_finite and not isinstance(value, bool)
 
 
 def check_range(
@@ -71,31 +84,44 @@ def check_range(
 ) -> None:
     """Raise an error unless the number is finite and in [low, high] or (low, high]."""
     above = is_number(value) and (low < value if open_low else low <= value)
-    if above and value <= high:
+    if above and value <= high and abs(value) <= FLOAT32_MAX:
         return
+    if is_number(value) and abs(value) > FLOAT32_MAX:
+        advice = f"The learner's numbers end at {FLOAT32_MAX:.1e}. {advice}".strip()
     if high < math.inf:
         text = f"in {'(' if open_low else '['}{low:g}, {high:g}]"
     elif low > -math.inf:
         text = f"{'above' if open_low else 'at least'} {low:g}"
     else:
         text = "a finite number"
-    raise ValueError(f"{what} must be {text}, got {value!r}.{advice and ' ' + advice}")
+    message = f"{what} must be {text}, got {_shown(value)}."
+    raise ValueError(f"{message}{advice and ' ' + advice}")
 
 
-def check_count(what: str, value: Any, low: int = 1, advice: str = "") -> None:
-    """Raise an error unless the value is a whole number of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ValueError(
-            f"{what} must be a whole number of at least {low}, got {value!r}."
-            f"{advice and ' ' + advice}"
-        )
+def check_count(
+    what: str, value: Any, low: int = 1, advice: str = "", high: float = MAX_COUNT
+) -> None:
+    """Raise an error unless the value is a whole number in [low, high]."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and low <= value <= high:
+        return
+    text = f"a whole number of at least {low}"
+    if is_whole and value > high:
+        text = f"at most {int(high):,}"
+    message = f"{what} must be {text}, got {_shown(value)}."
+    raise ValueError(f"{message}{advice and ' ' + advice}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message; the digits of a huge number would fill the screen."""
+    if not isinstance(value, int) or abs(value) < 10**15:
+        return repr(value)
+    return f"{value:.3g}" if is_number(value) else "a number with hundreds of digits"
 
 
 def check_seed(what: str, value: int) -> None:
     """Raise an error for a seed of more than 32 bits, of which JAX would drop some."""
-    check_count(what, value, 0)
-    if value >= 2**32:
-        raise ValueError(f"{what} must be below 2**32, got {value}.")
+    check_count(what, value, 0, high=2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -142,7 +168,8 @@ def check_value(what: str, value: Any, hint: Any, rule: Any = None) -> None:
         # The text "no" would count as true.
         raise ValueError(f"{what} must be true or false, got {value!r}.")
     elif hint is int and rule:
-        check_count(what, value, int(rule.low), rule.advice)
+        high = min(rule.high, MAX_COUNT)
+        check_count(what, value, int(rule.low), rule.advice, high)
     elif hint is float and rule:
         check_range(what, value, rule.low, rule.high, rule.open_low, rule.advice)
 
@@ -160,3 +187,33 @@ def freeze(config: Any) -> None:
     for entry in fields(config):
         value = frozen_value(getattr(config, entry.name))
         object.__setattr__(config, entry.name, value)
+
+
+def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes.
+
+    Pipes and devices, which might never end, and larger files raise a ValueError. Anything
+    else that prevents reading raises an OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(f"{path} is a directory, a file was expected.")
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{path} must be a regular file, not a pipe or a device.")
+        data = file.read(limit + 1) if status.st_size <= limit else None
+    if data is None or len(data) > limit:
+        raise ValueError(
+            f"{path} must have at most {limit:,} bytes, got {status.st_size:,}. It is "
+            "probably another kind of file."
+        )
+    return data
+
+
+def read_text(path: str | os.PathLike[str], limit: int) -> str:
+    """Return the text of a regular file of at most `limit` bytes."""
+    try:
+        return read_limited(path, limit).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}.") from error
