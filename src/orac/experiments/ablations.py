@@ -11,7 +11,7 @@ from functools import partial
 
 from orac.experiments.paper_numbers import compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
-from orac.experiments.table2 import (
+from orac.experiments.tables_2_and_3 import (
     COLUMNS,
     ENVIRONMENTS,
     agent_name,

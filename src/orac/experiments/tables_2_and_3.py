@@ -1,8 +1,8 @@
-"""Table 2 and Figure 2: reward, mean cost and CVaR in Safety-Gymnasium.
+"""Tables 2 and 3: Safety-Gymnasium and CityLearn after training; Figure 2.
 
-The training settings are those of Appendix A, in PointGoal1 and PointButton1. Figure 2
-shows the evaluations during training; its runs are Table 2's. `ablations` uses the same
-cases, tables and curves.
+Table 2 has PointGoal1 and PointButton1 with the settings of Appendix A. Figure 2 shows the
+evaluations during the training of the same runs. `ablations` uses the cases, tables and
+curves of Table 2.
 """
 
 from collections.abc import Sequence
@@ -148,3 +148,47 @@ TABLE2 = Study(
     evaluate_every=every_50th,
 )
 FIGURE2 = replace(TABLE2, name="figure2", make_figure=figure2)
+
+CITYLEARN_ROWS = (
+    ("sac-lag", "SAC-Lag", "sac_lag"),
+    ("wcsac", "WCSAC-0.05", "wcsac_0.05"),
+    ("orac", "ORAC-0.05", "orac_0.05"),
+)
+"""Agent, its name in the table, and the name of the row in paper_results.json."""
+CITYLEARN_COLUMNS = (
+    REWARD,
+    COST,
+    Column("cost/cvar_0.05", "CVaR 0.05", 0.05),
+    Column("env/unserved_energy", "unserved energy in outages"),
+    Column("env/outage_violations", "violations in outages"),
+)
+
+
+def citylearn_tables(results: Sequence[CaseResults]) -> list[Table]:
+    rows = [(result.case.label, result) for result in results]
+    return [compare(TABLE3.title, rows, CITYLEARN_COLUMNS)]
+
+
+def citylearn_figure(results: Sequence[CaseResults], band: str) -> Any:
+    """Draw reward, mean cost and CVaR of the evaluations."""
+    groups = [result.group for result in results]
+    charts = learning_charts(groups, "CityLearn", band=band)
+    return draw_line_charts([charts], note=BAND_NOTES[band])
+
+
+TABLE3 = Study(
+    name="table3",
+    title="Reward, cost and outages in CityLearn",
+    cases=tuple(
+        Case(
+            label,
+            "default",
+            presets.with_algorithm(presets.citylearn(), algo),
+            key=("table3_citylearn", row),
+        )
+        for algo, label, row in CITYLEARN_ROWS
+    ),
+    make_tables=citylearn_tables,
+    make_figure=citylearn_figure,
+    evaluate_every=every_50th,
+)
