@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orac.config.schema import Constraint
+from orac.config.validation import NonFiniteError
 from orac.core import risk
 from orac.envs.base import EnvSpec, MetricSpec
 from orac.evaluation.certificates import Certificate, certify_cvar
@@ -28,6 +29,16 @@ class Episodes:
     length: np.ndarray
     metrics: dict[str, np.ndarray] = field(default_factory=dict)
     """Values at each episode's last step, by the metric's name."""
+
+    def __post_init__(self):
+        for name, values in (("reward", self.reward), ("cost", self.cost)):
+            wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            if wrong.any():
+                raise NonFiniteError(
+                    f"the {name} of every episode must be finite, but that of episode "
+                    f"{int(wrong.argmax())} is not, so this is no evaluation. Fix the "
+                    "environment that returned it."
+                )
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -22,7 +22,12 @@ from jaxtyping import Array, Key
 
 from orac.config import presets, serialization
 from orac.config.schema import Config, EnvConfig
-from orac.config.validation import check_count, check_range, frozen_value, import_extra
+from orac.config.validation import (
+    NonFiniteError,
+    check_count,
+    frozen_value,
+    import_extra,
+)
 from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
@@ -33,6 +38,17 @@ MAX_BATCH = 10_000
 """Largest number of episodes played at once; each needs memory for an environment."""
 MAX_EPISODES = 10_000_000
 """Largest number of episodes in one evaluation, because every episode is stored."""
+FIX_ENVIRONMENT = "Fix it in the environment that returned it."
+CULPRITS = (
+    ("the environment's observation", FIX_ENVIRONMENT),
+    (
+        "the policy's action",
+        "The policy has diverged: use an earlier checkpoint of it.",
+    ),
+    ("the environment's reward", FIX_ENVIRONMENT),
+    ("the environment's cost", FIX_ENVIRONMENT),
+)
+"""What can be not finite in an episode, in the order of a step, and what to do."""
 FRAMES_PER_SECOND = 20
 VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
 
@@ -43,8 +59,8 @@ Policy = Callable[[Any, Array, Array], Array]
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
 def _roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
-) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """Return reward, cost, length and metrics of each episode."""
+) -> tuple[Array, Array, Array, dict[str, Array], Array]:
+    """Return reward, cost, length, metrics and, if not finite, the culprit of each."""
     reset_key, run_key = jax.random.split(key)
     state, observation = reset_batch(env, reset_key, episodes)
     spec = env.spec
@@ -53,6 +69,7 @@ def _roll_out(
         jnp.zeros((episodes, spec.num_costs)),
         jnp.zeros(episodes, jnp.int32),
         {name: jnp.zeros(episodes) for name in spec.metric_names},
+        jnp.zeros(episodes, jnp.int32),
     )
 
     def keep_going(carry: Any) -> Array:
@@ -60,17 +77,22 @@ def _roll_out(
         return (t < (spec.episode_length or 1_000_000)) & ~done.all()
 
     def step(carry: Any) -> Any:
-        t, state, observation, (reward, cost, length, metrics), done = carry
+        t, state, observation, (reward, cost, length, metrics, culprit), done = carry
         action_key, env_key = jax.random.split(jax.random.fold_in(run_key, t))
         action = policy(params, action_key, observation)
         keys = jax.random.split(env_key, episodes)
         state, now = jax.vmap(env.step)(keys, state, action)
         live = ~done
+        # The first of CULPRITS that is not finite: its consequences are not finite either.
+        values = (observation, action, now.reward, now.cost)
+        rows = [~jnp.isfinite(x).reshape(episodes, -1).all(axis=1) for x in values]
+        found = jnp.select(rows, [jnp.int32(i) for i in range(1, 5)], jnp.int32(0))
         totals = (
-            reward + now.reward * live,
-            cost + now.cost * live[:, None],
+            reward + jnp.where(live, now.reward, 0),
+            cost + jnp.where(live[:, None], now.cost, 0),
             length + live,
             {k: jnp.where(live, now.metrics[k], v) for k, v in metrics.items()},
+            jnp.where(live & (culprit == 0), found, culprit),
         )
         return t + 1, state, now.observation, totals, done | now.done
 
@@ -89,9 +111,10 @@ def roll_out(
     # Batches of equal size share one compiled program; surplus episodes are dropped.
     size = -(-episodes // batches)
     parts = [jax.device_get(_roll_out(k, params, env, policy, size)) for k in keys]
-    reward, cost, length, metrics = jax.tree.map(
+    reward, cost, length, metrics, culprit = jax.tree.map(
         lambda *arrays: np.concatenate(arrays)[:episodes], *parts
     )
+    check_culprits(culprit)
     return Episodes(
         reward.astype(np.float64),
         cost.astype(np.float64),
@@ -100,10 +123,20 @@ def roll_out(
     )
 
 
+def check_culprits(culprit: np.ndarray) -> None:
+    """Raise an error if something in an episode was not finite (0: nothing was not)."""
+    if not culprit.any():
+        return
+    episode = int(np.flatnonzero(culprit)[0])
+    what, advice = CULPRITS[culprit[episode] - 1]
+    raise NonFiniteError(
+        f"{what} was not finite in episode {episode}, so this is no evaluation. {advice}"
+    )
+
+
 def check_episodes(episodes: int) -> None:
     """Raise a `ValueError` unless this number of episodes can be played and stored."""
-    check_count("episodes", frozen_value(episodes))
-    check_range("episodes", episodes, 1, MAX_EPISODES)
+    check_count("episodes", frozen_value(episodes), high=MAX_EPISODES)
 
 
 def roll_out_host(
@@ -215,7 +248,9 @@ def record_episodes(
     lengths, done = np.zeros(episodes, int), np.zeros(episodes, bool)
     last = {name: np.zeros(episodes) for name in metric_names}
     while not done.all():
-        step = advance(len(rewards), policy(observation))
+        action = policy(observation)
+        check_culprits(2 * ~np.isfinite(action).reshape(episodes, -1).all(axis=1))
+        step = advance(len(rewards), action)
         observation = step.observation
         observations.append(np.asarray(observation))
         rewards.append(np.asarray(step.reward))

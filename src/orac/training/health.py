@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from orac.config.validation import NonFiniteError
 from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
@@ -20,10 +21,6 @@ NEGATIVE = "the environment's negative cost"
 
 class NegativeCostError(ValueError):
     """An environment reported a negative cost."""
-
-
-class NonFiniteError(ArithmeticError):
-    """A number of a run became infinite or NaN."""
 
 
 def check_report(
@@ -83,9 +80,17 @@ def group(name: str) -> str:
 
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
     """Raise an error if a parameter of the agent is not finite."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(agent)[0]:
+    name = first_not_finite(agent)
+    if name is not None:
+        raise NonFiniteError(
+            f"the agent's {name} must be finite, but it was not at step {step:,}. "
+            f"{last_good} {ADVICE}"
+        )
+
+
+def first_not_finite(tree: Any) -> str | None:
+    """Return the path of the first leaf that is not finite, or None."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if not bool(np.isfinite(np.asarray(leaf)).all()):
-            raise NonFiniteError(
-                f"the agent's {jax.tree_util.keystr(path)} must be finite, but it was "
-                f"not at step {step:,}. {last_good} {ADVICE}"
-            )
+            return jax.tree_util.keystr(path)
+    return None

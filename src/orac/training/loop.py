@@ -144,6 +144,7 @@ def run_loop(
             logger.write_episodes(episode_rows(report, first, runner))
             rows = None
             if schedule.due(schedule.evaluate, rounds):
+                check_parameters(runner.state.agent, step, logger.last_good())
                 rows, summary = evaluate(runner, step)
                 logger.write_evaluation(rows, summary, step)
             evaluated = time.perf_counter()
