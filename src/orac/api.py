@@ -27,8 +27,13 @@ import numpy as np
 from orac import envs
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, RiskMeasure
-from orac.config.validation import check_range, check_seed, unknown_name
-from orac.core.agent import mean_action, sampled_action
+from orac.config.validation import (
+    NonFiniteError,
+    check_range,
+    check_seed,
+    unknown_name,
+)
+from orac.core.agent import AgentState, mean_action, sampled_action
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.costs import CostFn, import_cost_fn, name_of_cost_fn
@@ -42,9 +47,10 @@ from orac.runs.loggers import check_trackers
 from orac.runs.progress import Progress
 from orac.training import saving
 from orac.training.device_loop import DeviceRunner
+from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, Runner, run_loop
-from orac.training.run_logger import Logger, NullLogger, RunLogger
+from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogger
 
 LAMBDA = (lambda: None).__name__
 """`<lambda>`, the `__name__` of a lambda function."""
@@ -81,7 +87,10 @@ class Agent:
         config, cost_function = with_cost_fn(config, cost_fn)
         self.runner = make_runner(env, config, cost_function, host_options or {})
         self.run_path: Path | None = None
+        self._source: str | Path | None = None
+        """File or run directory that the agent was loaded from."""
         self._counters = Counters()
+        self._checked: Any = None
 
     def __repr__(self) -> str:
         config = self.config
@@ -202,6 +211,22 @@ class Agent:
             return f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
         return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
 
+    def _finite_agent(self) -> AgentState:
+        """Return the learner's state; raise an error if a number of it is not finite."""
+        agent = self.runner.state.agent
+        if agent is not self._checked:
+            check_parameters(agent, self.num_timesteps, self._last_good())
+            self._checked = agent
+        return agent
+
+    def _last_good(self) -> str:
+        """Return a sentence about the last good checkpoint, for an error message."""
+        if self.run_path is not None:
+            return Checkpoints(self.run_path / "checkpoints").last_good()
+        if self._source is not None:
+            return f"The agent was loaded from {self._source}; load it again."
+        return NO_CHECKPOINTS
+
     def predict(
         self,
         observation: Any,
@@ -220,7 +245,7 @@ class Agent:
         size = self.spec.observation_size
         rows = observation_rows(observation, size)
         batch = jnp.asarray(rows.reshape(-1, size))
-        agent = self.runner.state.agent
+        agent = self._finite_agent()
         if deterministic:
             action = mean_action(agent, batch, self.runner.learner)
         else:
@@ -229,6 +254,11 @@ class Agent:
             key = jax.random.key(seed)
             action = sampled_action(key, agent, batch, self.runner.learner)
         action = np.asarray(to_box(self.spec, action))
+        if not np.isfinite(action).all():
+            raise NonFiniteError(
+                "the agent's action must be finite, but it is not at this observation: its "
+                f"weights are too large. {self._last_good()}"
+            )
         return (action[0] if rows.ndim == 1 else action), state
 
     def evaluate(
@@ -244,6 +274,7 @@ class Agent:
         episodes; the same seed gives the same starts for every policy.
         """
         tails = checked_tails(tails)
+        self._finite_agent()
         rolled = self.runner.evaluate(episodes, deterministic, seed)
         summary = summarise(
             rolled,
@@ -258,15 +289,16 @@ class Agent:
         self, episodes: Episodes, confidence: float = 0.95
     ) -> list[Certificate]:
         """Return one certificate per constraint, computed from these episodes."""
+        self._finite_agent()
         return certify(episodes, self.config.constraints, self.spec, confidence)
 
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
-        saving.save_agent(path, self.config, self.spec, self.runner.state.agent)
+        saving.save_agent(path, self.config, self.spec, self._finite_agent())
 
     def export(self, path: str | Path) -> None:
         """Write the policy for deployment; `orac.policy.load` runs it with only NumPy."""
-        saving.export_policy(path, self.config, self.spec, self.runner.state.agent)
+        saving.export_policy(path, self.config, self.spec, self._finite_agent())
 
     def close(self) -> None:
         """Close the environment."""
@@ -359,12 +391,15 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         config = serialization.from_dict(read_config(path))
         agent = Agent(choose_env(config, env), config, **options)
         template = agent.runner.state._replace(replay=())
-        loaded = Checkpoints(path / "checkpoints").load_latest(template)
+        checkpoints = Checkpoints(path / "checkpoints")
+        loaded = checkpoints.load_latest(template, check=saving.check_finite)
         if loaded is None:
             raise ValueError(
                 f"{path} must hold a checkpoint to load an agent from, and has none yet. "
                 f"Continue the run: orac resume {path}"
             )
+        for message in loaded.warnings:
+            warnings.warn(message, stacklevel=2)
         rounds, state = loaded.state.rounds, loaded.state.agent
         agent.runner.state = agent.runner.state._replace(rounds=rounds)
     else:
@@ -372,6 +407,7 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         agent = Agent(choose_env(config, env), config, **options)
         saving.check_shapes(state, agent.runner.state.agent, path)
     agent.runner.state = agent.runner.state._replace(agent=state)
+    agent._source = path
     return agent
 
 

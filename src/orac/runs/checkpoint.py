@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,21 +207,37 @@ class Checkpoints:
         self._prune(step)
         return self._manifest_path(step)
 
+    def last_good(self) -> str:
+        """Return a sentence about the newest checkpoint."""
+        steps = self.steps()
+        if not steps:
+            return f"{self.directory.parent} has no checkpoint yet."
+        return (
+            f"The last good checkpoint, of step {steps[-1]:,}, is in {self.directory}; "
+            "change the config and resume from it."
+        )
+
     def load_latest(
-        self, template: PyTree, replay_template: Any = None
+        self,
+        template: PyTree,
+        replay_template: Any = None,
+        check: Callable[[PyTree], None] | None = None,
     ) -> Loaded | None:
         """Load the newest undamaged checkpoint; None if there is none at all.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
         `replay_template` the replay is not read. A damaged checkpoint is skipped with a
-        warning. One that does not fit the templates, or was written by a newer version,
-        raises an error, because falling back to an older one would hide the mistake.
+        warning, and so is one whose state `check` rejects with a `DamagedFileError`. One
+        that does not fit the templates, or was written by a newer version, raises an
+        error, because falling back to an older one would hide the mistake.
         """
         skipped: list[str] = []
         for step in reversed(self.steps()):
             try:
                 manifest = self._read_manifest(step)
                 loaded = self._load(manifest, template, replay_template)
+                if check is not None:
+                    check(loaded.state)
             except (DamagedFileError, DiskError) as error:
                 skipped.append(f"The checkpoint of step {step} is damaged: {error}")
                 continue

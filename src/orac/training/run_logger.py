@@ -9,6 +9,8 @@ from orac.runs.directory import RunDirectory
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
 from orac.training.saving import restore_checkpoint, save_checkpoint
 
+NO_CHECKPOINTS = "This run has no checkpoints; pass out= to learn to write them."
+
 
 @runtime_checkable
 class Logger(Protocol):
@@ -58,7 +60,7 @@ class NullLogger:
         pass
 
     def last_good(self) -> str:
-        return "This run has no checkpoints; pass out= to write them."
+        return NO_CHECKPOINTS
 
     def close(self) -> None:
         pass
@@ -146,12 +148,7 @@ class RunLogger:
         self._saved_step = step
 
     def last_good(self) -> str:
-        if self._saved_step is None:
-            return f"{self.run.path} has no checkpoint yet."
-        return (
-            f"The last good checkpoint, of step {self._saved_step:,}, is in "
-            f"{self.run.path / 'checkpoints'}; change the config and resume from it."
-        )
+        return self.checkpoints.last_good()
 
     def close(self) -> None:
         for tracker in self._trackers or ():

@@ -17,6 +17,7 @@ import numpy as np
 
 from orac.config import serialization
 from orac.config.schema import Config
+from orac.config.validation import NonFiniteError, check_count
 from orac.core import agent as agent_core
 from orac.core import normalization
 from orac.core.agent import AgentState
@@ -25,12 +26,20 @@ from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
-from orac.runs.atomic_io import atomic_file
+from orac.runs.atomic_io import DamagedFileError, atomic_file
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
+from orac.training.health import first_not_finite
 from orac.training.state import empty_replay, learner_for, problem_for
 
 FORMAT = 1
+MAX_TEXT_BYTES = 1 << 18
+"""Largest text in the file of an agent."""
+UNREADABLE = (
+    *(zipfile.BadZipFile, json.JSONDecodeError, UnicodeDecodeError, EOFError),
+    *(KeyError, TypeError, OverflowError, NotImplementedError, RuntimeError),
+)
+"""What the readers of zip, JSON and text raise for files that are not theirs."""
 
 
 def save_checkpoint(
@@ -58,7 +67,7 @@ def restore_checkpoint(
     # Only shapes: loading the replay must not need a second one in memory.
     problem, config = runner.learner.problem, runner.config
     replay = jax.eval_shape(lambda: empty_replay(problem, config))
-    loaded = checkpoints.load_latest(template, replay)
+    loaded = checkpoints.load_latest(template, replay, check_finite)
     if loaded is None:
         run.truncate_logs({})
         return None, [
@@ -76,6 +85,15 @@ def restore_checkpoint(
         setattr(counters, field.name, loaded.extra["counters"][field.name])
     run.truncate_logs(loaded.extra["log_sizes"])
     return loaded.step, messages
+
+
+def check_finite(state: Any) -> None:
+    """Raise a `DamagedFileError` if a number of a loaded agent is not finite."""
+    name = first_not_finite(state.agent)
+    if name is not None:
+        raise DamagedFileError(
+            f"its {name} is not finite, so the run that wrote it had diverged."
+        )
 
 
 def save_agent(
@@ -108,26 +126,49 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState]:
         raise FileNotFoundError(f"there is no saved agent at {path}.")
     try:
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
-            config = serialization.parse(archive.read("config.yaml").decode())
-            sizes = json.loads(archive.read("sizes.json"))
+            text = _member(archive, "config.yaml", MAX_TEXT_BYTES).decode()
+            config = serialization.parse(text, f"config.yaml in {path}")
+            sizes = json.loads(_member(archive, "sizes.json", MAX_TEXT_BYTES))
+            for name in ("observation_size", "action_size"):
+                check_count(f"{name} in {path}", sizes[name])
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
                 config.constraints,
-                tuple(sizes["cost_value_limits"]),
+                tuple(float(limit) for limit in sizes["cost_value_limits"]),
             )
             learner = make_learner(problem, config.agent)
             template = jax.eval_shape(
                 lambda: agent_core.init(jax.random.key(0), learner)
             )
             arrays = Path(folder) / "agent.arrays"
-            arrays.write_bytes(archive.read("agent.arrays"))
-            return config, load_arrays(arrays, template)
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
+            data = _member(archive, "agent.arrays", path.stat().st_size)
+            arrays.write_bytes(data)
+            agent = load_arrays(arrays, template)
+    except UNREADABLE as error:
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is "
             f"something else: {error}."
         ) from error
+    name = first_not_finite(agent)
+    if name is not None:
+        raise NonFiniteError(
+            f"the agent in {path} must be finite, but its {name} is not: it was saved "
+            "after its training had diverged. Load its run directory, whose last "
+            "checkpoint is good, or train it again."
+        )
+    return config, agent
+
+
+def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """Read a file of an archive, which must be uncompressed as `save_agent` writes it.
+
+    So that a small archive cannot become a large amount of memory.
+    """
+    info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
+        raise zipfile.BadZipFile(f"{name} is compressed or too large")
+    return archive.read(info)
 
 
 def check_shapes(agent: AgentState, template: AgentState, path: str | Path) -> None:
