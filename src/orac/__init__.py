@@ -23,6 +23,7 @@ _HOMES = {
     "Constraint": "orac.config.schema",
     "RiskMeasure": "orac.config.schema",
     "preset": "orac.config.presets",
+    "Monitor": "orac.monitor",
 }
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from orac.config.presets import preset
     from orac.config.schema import Config, Constraint, RiskMeasure
     from orac.evaluation.result import Evaluation
+    from orac.monitor import Monitor
 
 __all__ = [
     "ORAC",
@@ -48,6 +50,7 @@ __all__ = [
     "Config",
     "Constraint",
     "Evaluation",
+    "Monitor",
     "RiskMeasure",
     "SACLagrangian",
     "load",
