@@ -28,7 +28,7 @@ from orac.runs.directory import evaluation_path, save_evaluation
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation, and what was evaluated."""
+    """An evaluation with its certificates, config and environment."""
 
     result: Evaluation
     certificates: list[Certificate]
@@ -37,7 +37,7 @@ class Evaluated:
     source: dict[str, Any]
     """The policy and the way it was evaluated, as recorded in meta.json."""
     name: str
-    """Directory below `--out`, as the name of a run."""
+    """Name of the directory below `--out`, like the name of a run."""
     agent: Agent | None = None
 
 
@@ -75,7 +75,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise an error for options that do not fit together, before anything takes time."""
+    """Raise a `ValueError` for options that do not fit together."""
     seeds = options.seeds or ()
     if (options.run_dir is None) == (options.rule is None):
         raise ValueError(
@@ -157,7 +157,7 @@ def evaluate_baseline_per_seed(options: argparse.Namespace) -> Iterator[Evaluate
 
 
 def certificate_sentences(evaluated: Evaluated) -> list[str]:
-    """Return what is proved of each constraint: its risk, and how often it is violated."""
+    """Return two sentences per constraint: the bounds on its risk and on its violations."""
     sentences = []
     constraints = evaluated.config.constraints if evaluated.certificates else ()
     for certificate, constraint in zip(

@@ -38,7 +38,7 @@ COMMANDS = {
     "doctor": ("doctor", "list the packages that are installed or missing", None),
     "demo": ("demo", "train ORAC in the guarded maze in minutes", add_demo_options),
 }
-"""Name of a command to its module, its help text and the function that adds its options.
+"""Module, help text and function that adds the options, by the name of the command.
 
 The function `run_<name>` of the module runs the command.
 """

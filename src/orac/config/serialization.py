@@ -1,7 +1,7 @@
 """Read and write configs as YAML, apply `--set a.b=c`, and compare configs.
 
 An unknown key raises an error with the nearest known one. Values are YAML, so `1e-3`,
-`null` and `[64, 64]` mean what they look like. Reading a file never executes anything.
+`null` and `[64, 64]` are a number, None and a list. Reading a file never executes anything.
 """
 
 import ast
@@ -23,7 +23,7 @@ MAX_YAML_BYTES = 1 << 18
 """Largest YAML text; a config has about 3 kB."""
 MAX_YAML_DEPTH = 30
 MAX_YAML_VALUES = 50_000
-"""Most values in a YAML text, with every alias counted as what it stands for."""
+"""Maximum number of values in a YAML text, with every alias expanded."""
 
 
 def to_dict(value: Any) -> Any:
@@ -97,10 +97,10 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads 1e-3 and 1e6 as numbers; YAML 1.1 takes them for text without a dot.
+    """Reads 1e-3 and 1e6 as numbers, which YAML 1.1 reads as text without a dot.
 
-    A mapping with the same key twice and texts that are too deep or, with their aliases
-    written out, too large are errors.
+    A repeated key raises an error. So does a text that is nested too deeply, or that is too
+    large when all aliases are expanded.
     """
 
     depth = 0

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Key
 EnvState = Any
 """A pytree of arrays that only its own environment reads."""
 Better = Literal["higher", "lower", ""]
-"""Which direction of a metric is better; empty where neither is."""
+"""Whether higher or lower values are better; empty if neither is."""
 
 
 class MetricLabel(NamedTuple):
@@ -139,9 +139,9 @@ class Environment(Protocol):
 class BatchedEnvironment(Environment, Protocol):
     """An environment that resets and steps independent copies from one key.
 
-    Drawing random bits takes most of the time of a small environment, and one key per
-    copy doubles it. The distribution must equal that of `reset` and `step`, but the same
-    key may give other draws.
+    Drawing random bits takes most of the time of a small environment, and one key per copy
+    would double that time. The results must have the same distribution as those of `reset`
+    and `step`, but may differ for the same key.
     """
 
     def reset_many(self, key: Key[Array, ""], num_envs: int) -> tuple[EnvState, Array]:

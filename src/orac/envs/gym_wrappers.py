@@ -71,7 +71,7 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             float(step.reward),
             bool(step.terminated),
             bool(step.truncated),
-            # Python numbers instead of arrays without axes.
+            # Return Python numbers instead of zero-dimensional arrays.
             {key: x.item() if x.ndim == 0 else x for key, x in info.items()},
         )
 
@@ -88,8 +88,8 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     `info["cost"]` and the metrics hold the values of this step for every environment.
 
     With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
-    one seed, the whole batch starts from one draw, which matches no single `JaxEnv`. Noise
-    after the start is drawn for the whole batch at once.
+    one seed, all environments start from one random key, so none of them starts as a
+    `JaxEnv` with that seed. After the start, noise is drawn for the whole batch at once.
     """
 
     def __init__(

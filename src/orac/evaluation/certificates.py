@@ -23,8 +23,8 @@ from orac.evaluation.intervals import check_level, check_proportion
 MAX_EPISODES = 1_000_000
 """Largest number of episodes that `episodes_needed` considers."""
 _PRIOR_EPISODES = 0.05
-"""Weight of an imagined episode at the bound, so that no bet risks everything. The value
-was chosen by measurement."""
+"""Weight of a pseudo-episode with the largest possible cost, so that no bet risks
+everything. The value was chosen by measurement."""
 _GROWTH = 1.1
 """Pivot and bet are updated whenever the number of past episodes grew by this factor."""
 _MAX_ORDERS = 8
@@ -96,7 +96,7 @@ def certify_cvar(
     """Certify that the CVaR of the episode cost is below the limit.
 
     `estimate` is the CVaR of these costs. If the environment declares no bound on an
-    episode's cost, there is no certificate of CVaR, and the sentence has that of
+    episode's cost, there is no certificate of CVaR, and the sentence states the bound of
     `certify_violations` instead.
     """
     costs = _episode_costs(costs, cost_bound)
@@ -301,7 +301,7 @@ def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.n
 
     The distribution is on {0, s} with q = P(s). The bet is made against the p that it would
     just reject after all n episodes, KL(q, p) = log(1 / (1 - level)) / n. It is at most the
-    bet for a distribution of which only the imagined episode at the bound was observed.
+    bet that would be made if only the pseudo-episode had been observed.
     """
     size, q = moments[1] / moments[0], moments[0] ** 2 / moments[1]
     p = _rejected_probability(q, growth)
@@ -326,7 +326,7 @@ def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
 
 
 def _smallest(certifies: Callable[[int], bool], start: int) -> int | None:
-    """Return the smallest n >= start that certifies, to within 3 %; it is monotone in n."""
+    """Return the smallest n >= start for which `certifies` holds, to within 3 %."""
     low = high = start
     while not certifies(high):
         if high >= MAX_EPISODES:

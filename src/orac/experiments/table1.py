@@ -1,13 +1,12 @@
 """Table 1 and Figure 1: how often, and how soon, agents find the maze's long path.
 
-Table 1 has three agents at two probabilities of a guard. A run has converged at the first
-of five evaluations in a row that have at least 90 % of their episodes on the long path. As
-in the paper, a run that never converges counts with its whole budget of steps. Evaluations
-are those of evaluations.csv: every 10,000 steps, 100 episodes, with the policy's mean
-action. Only finished runs count, as a run that is not finished may still converge.
+Table 1 compares three agents at two probabilities of a guard. A run has converged at the
+first of five evaluations in a row that have at least 90 % of their episodes on the long
+path. As in the paper, a run that never converges counts with its whole budget of steps. An
+evaluation is made every 10,000 steps and plays 100 episodes with the policy's mean action.
+Only finished runs count, as a run that is not finished may still converge.
 
-Figure 1 shows the way each agent takes with a guard in 15 % of the episodes, from Table
-1's runs.
+Figure 1 shows the path of each agent, in the runs with a guard in 15 % of the episodes.
 """
 
 from collections.abc import Sequence
@@ -42,10 +41,10 @@ from orac.reports.tables import Table, cell
 ALGOS = ("sac-lag", "wcsac", "orac")
 PROBABILITIES = (0.15, 0.1)
 LONG_SHARE, IN_A_ROW = 0.9, 5
-"""Share of long paths and number of evaluations that make a run converged."""
+"""A run has converged after 5 evaluations in a row with this share of long paths."""
 
 long_path_curve = partial(label_curve, metric="path", label="long")
-"""Takes a run; returns steps, and the share of each evaluation's episodes."""
+"""Returns the evaluated steps of a run, and the share of long paths at each of them."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def make_cases() -> tuple[Case, ...]:
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return Table 1, with the paper's numbers by ours."""
+    """Return Table 1, with the paper's numbers next to ours."""
     columns = (
         *("agent", "guard", "success", "paper", "steps", "paper"),
         *("stays", "within limit", "seeds"),
@@ -226,7 +225,7 @@ TABLE1 = Study(
 )
 
 PAPER_PATHS = {"sac-lag": "the short path", "wcsac": "stuck", "orac": "the long path"}
-"""The way of each agent in the paper's Figure 1."""
+"""The path of each agent in the paper's Figure 1."""
 PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
 """Heading of each column, and the maze's label for such an episode."""
 
@@ -249,7 +248,7 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy does not see the guard. It is that of the last checkpoint.
+    The policy is that of the last checkpoint. It does not see the guard.
     """
     shown = [result for result in results if result.evaluated]
     maze = GuardedMaze(**dict(shown[0].case.config.env.params))

@@ -41,7 +41,7 @@ from orac.training.xla import compiler_options
 
 
 class HostRunner:
-    """Trains in any Gymnasium environment: it steps on the host, learning is on device."""
+    """Trains in a Gymnasium environment, which steps on the host."""
 
     def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
         self.env, self.evaluation_env = env, evaluation_env
@@ -52,7 +52,7 @@ class HostRunner:
         self.evaluation_key = jax.random.fold_in(key, EVALUATE)
         self.restart_key = jax.random.fold_in(key, RESTART)
         observation = jnp.asarray(env.reset(seed=config.seed))
-        # As in the device loop, whose first key resets the environments.
+        # The device loop uses the first of these two keys to reset its environments.
         agent_key = jax.random.split(jax.random.fold_in(key, 0))[1]
         self.state = init_train_state(
             agent_key, (), observation, env.spec, self.learner, config
@@ -60,7 +60,7 @@ class HostRunner:
         self.configure(config)
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
         if not self.state.replay:
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
@@ -77,7 +77,7 @@ class HostRunner:
     def evaluate(
         self, episodes: int, deterministic: bool = True, seed: int | None = None
     ) -> Episodes:
-        """Play whole episodes of the current policy: the run's own, or those of a seed."""
+        """Play whole episodes of the current policy; `seed` replaces the run's key."""
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
         config, agent = without_seed(self.config), self.state.agent
         policy = compiled_policy(self.spec, config, deterministic)
