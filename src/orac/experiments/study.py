@@ -37,7 +37,7 @@ class Case:
     """Name of the directory that holds the seeds."""
     config: Config
     seeds: int = 10
-    """How many seeds the paper has."""
+    """Number of seeds in the paper."""
     key: tuple[str, ...] = ()
     """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
@@ -84,7 +84,7 @@ class Study:
     make_figure: Callable[[Sequence[CaseResults], str], Any] | None = None
     """Takes the results and the kind of band: interval or half-std."""
     evaluate_every: Callable[[int], int] | None = None
-    """Returns the steps between evaluations from the total; None keeps the config's."""
+    """Maps the total steps to the steps between evaluations; None keeps the config's."""
     run_columns: Callable[[Run], dict[str, Any]] = lambda run: {}
     """Returns additional columns of a run in runs.csv."""
 

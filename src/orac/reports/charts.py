@@ -76,7 +76,7 @@ class HistogramRow:
 
     @property
     def stems(self) -> list[tuple[str, float, float, str]]:
-        """Name, cost, height and label of the marks at VaR and CVaR, often at one cost."""
+        """Name, cost, height and label of the marks at VaR and CVaR, which may coincide."""
         label = f"CVaR {self.cvar:.4g} at {self.tail:g}"
         var = ("VaR", self.var, 0.9, f"VaR {self.var:.4g}")
         return [var, ("CVaR", self.cvar, 0.6, label)]
@@ -98,7 +98,7 @@ Chart = LineChart | CostHistogram
 
 
 def report_charts(groups: Sequence[Group]) -> list[Chart]:
-    """Return the charts of one environment's groups that have something to show."""
+    """Return the charts of one environment's groups, without empty ones."""
     charts = [
         *learning_charts(groups),
         *(cost_histogram(groups, name) for name in cost_names(groups)),

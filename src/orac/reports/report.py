@@ -121,7 +121,7 @@ def _seeds_cell(group: Group) -> str:
 
 
 def _limits_cell(group: Group, values: SeedValues) -> str:
-    """Return each limit, and whether the constrained risk keeps it."""
+    """Return each limit, and whether the constrained risk is within it."""
     parts = []
     for constraint in group.config.constraints:
         risk = seed_mean(values, f"{cost_column(constraint.name)}/risk", group)

@@ -1,9 +1,9 @@
 """Safety-Gymnasium's tasks as Gymnasium environments, single and vectorised.
 
 A step returns Gymnasium's five values, and the cost is in `info`. This module provides the
-spaces, seeds, time limits, saved states and rendering. The simulation behind it is the
-fast path where that was verified to give the package's trajectories, and the package's
-own code for every other task.
+spaces, seeds, time limits, saved states and rendering. Tasks for which the fast path was
+verified to give the package's trajectories are simulated by the fast path, and all other
+tasks by the package's own code.
 """
 
 import warnings
@@ -49,7 +49,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     `episode_length`, steps per episode (None keeps the package's); `fast`, True to require
     the fast path, False to require the package's own code; `camera`, "above" or one of the
     model's cameras. The registered ids add `time_limit`, the steps after which Gymnasium's
-    wrapper, or whoever else counts them, ends an episode; `max_episode_steps` changes it.
+    wrapper, or another one, ends an episode; `max_episode_steps` changes it.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -84,7 +84,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
             "camera": camera,
         }
         self.episode_length = _own_episode_length(parsed, episode_length, time_limit)
-        """Steps after which this object truncates episodes; None if others do it."""
+        """Steps after which this object truncates episodes; None if a wrapper does it."""
         length = self.episode_length
         self.cost_bound = None if length is None else length * self.step_cost_bound
         env, self._simulation, self.is_fast = _open(
@@ -281,10 +281,10 @@ def _own_episode_length(
     if limit is None:
         return length or task.episode_length
     if length is not None and length > limit:
-        # Whether the outer limit was raised as well cannot be seen from in here.
+        # This environment cannot see whether the outer limit was raised as well.
         raise ValueError(
             f"episode_length is {length}, but episodes of this id end after {limit} steps "
-            f"from outside. Raise that limit instead: max_episode_steps={length} in "
+            f"in any case. Raise that limit instead: max_episode_steps={length} in "
             f"gymnasium.make, episode_length={length} in orac (env.episode_length in a "
             "config)."
         )
@@ -317,9 +317,9 @@ def checked_setting(name: str, value: Any) -> Any:
 def _open(
     task: Task, timestep: float | None, fast: bool | None
 ) -> tuple[Any, Simulation, bool]:
-    """Return the package's environment, the simulation, and whether that is fast."""
+    """Return the package's environment, the simulation, and whether it is the fast path."""
     import_compat.load()
-    # Imported here so that the ids exist, and name what to install, without MuJoCo.
+    # Imported here, so that the ids exist without MuJoCo and an error says what to install.
     from orac.envs.safety import package_backend
     from orac.envs.safety.fast_path import FastSimulation, unsupported_reason
 

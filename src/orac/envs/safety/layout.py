@@ -88,7 +88,7 @@ class RandomBuffer:
 def sample_layout(
     placements: Placements, random: np.random.RandomState
 ) -> dict[str, Point]:
-    """Return a position for every object; raise an error where the package does too."""
+    """Return a position for every object, or raise an error as the package does."""
     numbers = RandomBuffer(random)
     for _ in range(LAYOUT_ATTEMPTS):
         points: list[Point] = []
