@@ -6,18 +6,42 @@
 This file uses nothing else of the package, so it can be copied to where the policy runs.
 """
 
+import math
+import zipfile
+
 import numpy as np
+
+MAX_ARRAYS = 1000
+MAX_BYTES = 1 << 30
+"""Limits of a policy's file, before anything of it is read."""
+
+
+class NotFinite(ValueError):
+    """A number of a policy is infinite or NaN."""
 
 
 class Policy:
     """A squashed Gaussian policy. Calling it returns the mean action.
 
-    `arrays` are the arrays of the file that `Agent.export` wrote, by name.
+    `arrays` are the arrays of the file that `Agent.export` wrote, by name; `path` is the
+    file, for messages. Arrays that do not fit together raise a ValueError.
     """
 
-    def __init__(self, arrays):
+    def __init__(self, arrays, path="the policy"):
         self.arrays = arrays
         self.num_layers = int(arrays["num_layers"])
+        for name, values in arrays.items():
+            if not np.isfinite(values).all():
+                raise NotFinite(
+                    f"{path} must hold finite numbers, but its {name} does not: it was "
+                    "exported after its training had diverged. Export the last good "
+                    "checkpoint instead."
+                )
+        # One call with zeros finds missing arrays, and shapes that do not fit together.
+        size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
+        action = self(np.zeros(size, np.float32), np.zeros(len(arrays["action_low"])))
+        if action.shape != arrays["action_low"].shape:
+            raise ValueError(f"the layers of {path} do not end in its actions")
 
     def __call__(self, observation, noise=None):
         """Return the action for one observation or a batch, in the environment's box.
@@ -44,6 +68,11 @@ class Policy:
             mean = mean + std * noise
         low, high = arrays["action_low"], arrays["action_high"]
         action = low + (np.tanh(mean) + 1) / 2 * (high - low)
+        if not np.isfinite(action).all():
+            raise NotFinite(
+                "the policy's action must be finite, but it is not at this observation: "
+                "its weights are too large. Export an earlier checkpoint."
+            )
         return action[0] if np.ndim(observation) == 1 else action
 
     def _layer(self, i, rows):
@@ -86,10 +115,41 @@ def load(path):
     """Return the policy from a file of `Agent.export`. No code in the file is executed."""
     with open(path, "rb") as stream:
         try:
-            with np.load(stream, allow_pickle=False) as file:
-                return Policy({name: file[name] for name in file.files})
+            return Policy(read_arrays(stream), path)
+        except NotFinite:
+            raise
         except Exception as error:  # NumPy's readers share no base class of errors.
             raise ValueError(
                 f"{path} must be a policy written by Agent.export, but it is another kind "
                 "of file or incomplete. Use orac.load for a file of Agent.save."
             ) from error
+
+
+def read_arrays(stream):
+    """Return the arrays of an .npz file by name.
+
+    Sizes are checked before anything is allocated, because a small file can claim arrays
+    of any size.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_ARRAYS or sum(m.file_size for m in members) > MAX_BYTES:
+            raise ValueError("the file is too large for a policy")
+        return {
+            member.filename.removesuffix(".npy"): read_array(archive, member)
+            for member in members
+        }
+
+
+def read_array(archive, member):
+    """Return one array of an .npz file, whose header must fit its size."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            raise ValueError(f"{member.filename} has another format")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        size = math.prod(shape)
+        data = file.read(MAX_BYTES)
+        if dtype.kind not in "fiu" or fortran or len(data) != size * dtype.itemsize:
+            raise ValueError(f"{member.filename} does not hold the numbers it claims")
+    return np.frombuffer(data, dtype).reshape(shape)

@@ -7,6 +7,7 @@ that say what to do.
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ _CAUSES = {
     errno.EEXIST: _NO_DIRECTORY,
     errno.ENOENT: "it, or its parent directory, does not exist. Choose another (--out).",
     errno.EISDIR: "it is a directory, a file was expected. Check the path.",
+    errno.ELOOP: "it is a symbolic link, which is never written through. Delete it.",
 }
 
 
@@ -57,6 +59,20 @@ def disk_errors(path: Path, action: str) -> Iterator[None]:
         raise DiskError(error.errno, sentence) from error
 
 
+def open_to_write(path: Path, flags: int) -> int:
+    """Open a regular file, which is created if it is missing, and return its descriptor.
+
+    A symbolic link raises an OSError: a directory from somebody else must not make us write
+    to a file outside of it. So does a pipe or a device, on which we could wait for ever.
+    """
+    safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags | safe, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file. Delete it")
+    return descriptor
+
+
 def write_all(descriptor: int, buffer: Any) -> None:
     """Write every byte; a single `os.write` may write only some of them."""
     left = memoryview(buffer)
@@ -74,8 +90,7 @@ def atomic_file(path: Path) -> Iterator[Callable[[Any], None]]:
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     with disk_errors(path, "write"):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        descriptor = os.open(temporary, flags, 0o666)
+        descriptor = open_to_write(temporary, os.O_WRONLY | os.O_TRUNC)
         try:
             try:
                 yield lambda buffer: write_all(descriptor, buffer)
@@ -116,6 +131,24 @@ def sync_directory(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def private_directory(path: Path) -> bool:
+    """Create a directory that only this user can enter; return whether it is one.
+
+    One of this user's that others can read but not change is closed to them.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if not ours or status.st_mode & 0o022:
+            return False
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError:
+        return False
+    return True
 
 
 def make_directory(path: Path) -> None:

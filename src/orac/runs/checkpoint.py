@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orac.config.validation import check_count
+from orac.config.validation import check_count, read_limited
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import (
     TEMPORARY,
@@ -40,6 +40,8 @@ from orac.runs.replay_segments import (
 )
 
 FORMAT = 1
+MAX_MANIFEST_BYTES = 1 << 28
+"""Largest manifest; it holds the states of environments that run on the host."""
 NOT_SAVED = "left out"
 """In a manifest: the run has a replay that is not part of the checkpoint."""
 OURS = re.compile(r"(step-\d{12}-[0-9a-f]{16}|segment-\d{12}-\d{12})\.arrays")
@@ -274,7 +276,7 @@ class Checkpoints:
     def _read_manifest(self, step: int) -> Manifest:
         path = self._manifest_path(step)
         with disk_errors(path, "read"):
-            data = path.read_bytes()
+            data = read_limited(path, MAX_MANIFEST_BYTES)
         manifest = decode_manifest(path, data)
         if manifest.step != step:
             raise DamagedFileError(f"{path} is the manifest of step {manifest.step}.")

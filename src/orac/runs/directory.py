@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 
 from orac.config.schema import Config
-from orac.config.serialization import to_dict
-from orac.config.validation import check_choice, check_count
+from orac.config.serialization import read_yaml, to_dict
+from orac.config.validation import check_choice, check_count, read_limited
 from orac.runs.atomic_io import (
     AnyPath,
     disk_errors,
     make_directory,
+    open_to_write,
     try_lock,
     write_all,
     write_text,
@@ -34,6 +35,8 @@ from orac.runs.machine import describe_machine, machine_differences
 
 LOGS = ("metrics", "timings", "episodes", "evaluations")
 
+MAX_TEXT_BYTES = 1 << 20
+"""Largest config.yaml or meta.json."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a lock that a forked child still holds after its parent exited."""
 
@@ -59,6 +62,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         """Lock an existing directory. Use `create` or `open` instead."""
+        refuse_links(path)
         self.path = path
         self._logs: dict[str, CsvLog] = {}
         self._lock = _acquire_lock(path)
@@ -165,6 +169,22 @@ class RunDirectory:
         self.close()
 
 
+def refuse_links(path: Path) -> None:
+    """Raise an error if a run contains a symbolic link, through which it would write.
+
+    The directory itself may be a link, which its owner has made.
+    """
+    for folder in (path, path / "checkpoints", path / "checkpoints" / "replay"):
+        with disk_errors(folder, "read"):
+            names = os.listdir(folder) if folder.is_dir() else []
+        for name in names:
+            if (folder / name).is_symlink():
+                raise ValueError(
+                    f"{folder / name} must not be a symbolic link: a run writes only "
+                    "inside its own directory. Delete the link, or copy the file here."
+                )
+
+
 def evaluation_path(out: Path, config: Config, name: str = "default") -> Path:
     """Return the directory for an evaluation; raise an error if a run is there."""
     path = run_path(out, config.env.id, config.algo, config.seed, name)
@@ -222,7 +242,7 @@ def read_config(path: AnyPath) -> dict[str, Any]:
             f"{path} is not a run directory: it has no config.yaml. A run's directory looks like "
             "runs/<env>/<algo>/<name>/seed-000."
         )
-    return _read_mapping(file, yaml.safe_load)
+    return _read_mapping(file, lambda text: read_yaml(text, "it"))
 
 
 def read_meta(path: AnyPath) -> dict[str, Any]:
@@ -237,12 +257,12 @@ def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
 
 def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
     with disk_errors(file, "read"):
-        data = file.read_bytes()
+        data = read_limited(file, MAX_TEXT_BYTES)
     try:
         content = parse(data.decode())
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{file} cannot be read: {error}. Restore it from a backup."
+            f"{file} cannot be read: {str(error).rstrip('.')}. Restore it from a backup."
         ) from error
     if not isinstance(content, dict):
         kind = type(content).__name__
@@ -259,7 +279,7 @@ def _acquire_lock(path: Path) -> int:
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_to_write(file, os.O_RDWR)
         try:
             while not try_lock(descriptor):
                 owner = os.pread(descriptor, 200, 0).decode(errors="replace")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.config.validation import check_choice, import_extra
-from orac.runs.atomic_io import disk_errors, write_all, write_text
+from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
 
 class CsvLog:
@@ -30,7 +30,7 @@ class CsvLog:
         self.columns = tuple(columns)
         self._pending: list[str] = []
         with disk_errors(path, "open"):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._file = open_to_write(path, os.O_RDWR)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
         header = _csv_line(self.columns)
         if self._size == 0:
@@ -89,7 +89,11 @@ def truncate_file(path: Path, size: int) -> None:
         )
     if actual > size:
         with disk_errors(path, "truncate"):
-            os.truncate(path, size)
+            descriptor = open_to_write(path, os.O_WRONLY)
+            try:
+                os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
 
 
 def _cell(value: Any) -> str:

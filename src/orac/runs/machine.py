@@ -15,9 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from orac.runs.atomic_io import try_lock
+from orac.config.validation import read_text
+from orac.runs.atomic_io import open_to_write, private_directory, try_lock
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium")
+MAX_META_BYTES = 1 << 20
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 
 DECISIVE = ("versions", "machine", "threads", "thread_variables")
@@ -89,10 +91,11 @@ def count_threads() -> int:
 def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
     """Return the number of threads a run was started with, or None if unknown."""
     try:
-        meta = json.loads((Path(run_dir) / "meta.json").read_text())
-    except (OSError, ValueError):
+        meta = json.loads(read_text(Path(run_dir) / "meta.json", MAX_META_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
-    return meta.get("threads") if isinstance(meta, dict) else None
+    threads = meta.get("threads") if isinstance(meta, dict) else None
+    return threads if type(threads) is int and threads > 0 else None
 
 
 def limit_threads(threads: int | None) -> None:
@@ -114,13 +117,14 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
         return []
     allowed = sorted(os.sched_getaffinity(0))
     folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
+    # The folder for temporary files belongs to everybody.
+    claimable = allowed if private_directory(folder) else []
     chosen = []
-    for processor in allowed:
+    for processor in claimable:
         if len(chosen) == threads:
             break
         # The descriptor of a claimed file stays open until the process ends.
-        descriptor = os.open(folder / str(processor), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = open_to_write(folder / str(processor), os.O_RDWR)
         if try_lock(descriptor):
             chosen.append(processor)
         else:
