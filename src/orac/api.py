@@ -10,7 +10,6 @@ directory. Names follow Stable-Baselines3 where it has them.
 """
 
 import inspect
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +35,13 @@ from orac.config.validation import (
 from orac.core.agent import AgentState, mean_action, sampled_action
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
-from orac.envs.gym_adapter.costs import CostFn, import_cost_fn, name_of_cost_fn
+from orac.envs.gym_adapter.costs import (
+    CostFn,
+    check_env_module,
+    cost_fn_of_file,
+    import_cost_fn,
+    name_of_cost_fn,
+)
 from orac.envs.gym_adapter.make import check_environment, make_host
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.result import Episodes, Evaluation, certify, summarise
@@ -91,6 +96,8 @@ class Agent:
         """File or run directory that the agent was loaded from."""
         self._counters = Counters()
         self._checked: Any = None
+        self.stop_signal: int | None = None
+        """Number of the signal that stopped the last call of `learn`, or None."""
 
     def __repr__(self) -> str:
         config = self.config
@@ -188,7 +195,7 @@ class Agent:
         total = self.config.training.total_steps
         try:
             with Progress(total, self.num_timesteps, quiet=not progress_bar) as bar:
-                run_loop(
+                self.stop_signal = run_loop(
                     self.runner,
                     logger,
                     self._counters,
@@ -460,17 +467,11 @@ def with_cost_fn(
     """Return the config with the name of this cost function, and the function.
 
     orac never imports code that a config names, because configs are read from files. Pass
-    the function, or its name, again.
+    the function, or its name, again, or name its module with `--import`.
     """
     named = config.env.cost_fn
     if cost_fn is None:
-        if named is None:
-            return config, None
-        raise ValueError(
-            f"the cost of this run is computed by {named!r}, and orac never imports code "
-            f"that a file names. Pass it again with --cost-fn {named} (in Python "
-            f"cost_fn={named!r}, or the function itself)."
-        )
+        return config, None if named is None else cost_fn_of_file(named)
     by_name = isinstance(cost_fn, str)
     function = import_cost_fn(cost_fn) if by_name else cost_fn
     name = cost_fn if by_name else name_of_cost_fn(function)
@@ -539,13 +540,8 @@ def is_env_id(env_id: str) -> bool:
 def choose_env(config: Config, env: Any) -> Any:
     """Return `env`, or the config's id if making it does not import a user's module."""
     env_id = config.env.id
-    module = env_id.rpartition(":")[0]
-    if env is None and module and module not in sys.modules:
-        raise ValueError(
-            f"the environment of this run is {env_id!r}, and orac never imports code that "
-            f"a file names. Pass it again with --env-id {env_id} (in Python "
-            f"env={env_id!r})."
-        )
+    if env is None:
+        check_env_module(env_id)
     if env is None and not is_env_id(env_id):
         raise ValueError(
             f"the environment of this run is called {env_id!r}, which Gymnasium does not "

@@ -58,6 +58,19 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         help="import this function of (obs, action, next_obs, info) to compute the cost",
     )
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="device")
+    add_import_option(parser)
+
+
+def add_import_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module of yours, so that files may name what is in it; can be "
+        "repeated",
+    )
 
 
 def add_train_options(parser: ArgumentParser) -> None:
@@ -190,6 +203,7 @@ def add_schedule_options(parser: ArgumentParser) -> None:
     option("--render-only", action="store_true", help=about)
     about = "also write tables, figure and a list of runs to this folder"
     option("--record", type=Path, metavar="FOLDER", help=about)
+    add_import_option(parser)
 
 
 def add_demo_options(parser: ArgumentParser) -> None:

@@ -4,6 +4,7 @@ The options of all commands are in `options.py`.
 """
 
 import argparse
+import signal
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 
 def run_train(options: argparse.Namespace) -> int:
     """Train a new agent."""
-    from orac.api import Agent, ShortRunWarning
+    from orac.api import Agent, ShortRunWarning, choose_env
 
     config, _ = resolve_config(options)
-    agent = Agent(config.env.id, config, cost_fn=options.cost_fn)
+    # Only an id that was typed may import its module; that of a file must not.
+    env = options.env_id or choose_env(config, None)
+    agent = Agent(env, config, cost_fn=options.cost_fn)
     print(describe(agent))
     show_by_default = warnings.showwarning
 
@@ -73,13 +76,13 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
     """Return the config that the options describe, and the preset it is based on."""
     if options.config is not None:
         base = serialization.load(options.config)
-        if options.algo:
+        if options.algo is not None:
             base = presets.with_algorithm(base, options.algo)
-        if options.env_id:
-            base = serialization.override(base, [f"env.id={options.env_id}"])
+        if options.env_id is not None:
+            base = serialization.override(base, [f"env.id={options.env_id!r}"])
     else:
-        env_id = options.env_id or "orac/GuardedMaze-v0"
-        base = presets.preset(options.algo or "orac", env_id)
+        chosen = "orac/GuardedMaze-v0" if options.env_id is None else options.env_id
+        base = presets.preset("orac" if options.algo is None else options.algo, chosen)
     given = {
         "seed": options.seed,
         "training.total_steps": options.total_steps,
@@ -121,7 +124,7 @@ def finish(agent: "Agent", path: Path) -> int:
             f"Stopped at step {agent.num_timesteps:,} of {total:,}; everything is saved."
         )
         print(f"Continue with: orac resume {arguments}")
-        return 130
+        return 128 + (agent.stop_signal or signal.SIGINT)
     print(f"Done: {path}")
     print(f"Evaluate it with: orac evaluate {arguments}")
     return 0

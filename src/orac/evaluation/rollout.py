@@ -31,6 +31,7 @@ from orac.config.validation import (
 from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
+from orac.envs.gym_adapter.costs import check_env_module
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.result import Episodes, Evaluation, summarise
 
@@ -353,6 +354,7 @@ def check_video_path(path: str | Path) -> Path:
 
 def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
     """Make a run's environment with `render_mode="rgb_array"`."""
+    check_env_module(config.id)
     try:
         with warnings.catch_warnings():
             # Gymnasium warns when the mode is not declared; `_render` checks that it works.

@@ -1,16 +1,17 @@
 """The training loop: advance, log, evaluate, save, and stop when asked to.
 
-Acting, stepping and updating is in `device_loop.py`, `host_loop.py` and `train_step.py`.
+Acting, stepping and updating are in `device_loop.py`, `host_loop.py` and `train_step.py`.
 Writing files and talking to the user happens here, between two stretches of rounds, and
 does not affect what is learned. Evaluations and checkpoints are made at log rows.
 """
 
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,10 +29,12 @@ from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger
 from orac.training.train_step import StepReport, TrainState
 
+STOPPING = b"\nStopping at the next log row, with a checkpoint. Ctrl-C stops at once.\n"
+
 
 @runtime_checkable
 class Runner(Protocol):
-    """What the loop needs of a `DeviceRunner` or a `HostRunner`."""
+    """Interface of `DeviceRunner` and `HostRunner`, which the loop calls."""
 
     spec: EnvSpec
     config: Config
@@ -39,13 +42,13 @@ class Runner(Protocol):
     state: TrainState
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
         ...
 
     def evaluate(
         self, episodes: int, deterministic: bool = True, seed: int | None = None
     ) -> Episodes:
-        """Play whole episodes of the current policy: the run's own, or those of a seed."""
+        """Play whole episodes of the current policy; `seed` replaces the run's key."""
         ...
 
     def host_state(self) -> dict[str, Any] | None:
@@ -125,12 +128,15 @@ def run_loop(
     callback: Callback | None = None,
     agent: Any = None,
     progress: Progress | None = None,
-) -> int:
-    """Train until the total, a callback's False, or Ctrl-C; return the step."""
+) -> int | None:
+    """Train until the total, a callback's False, Ctrl-C or SIGTERM.
+
+    Returns the number of the signal that stopped the run, or None.
+    """
     schedule = Schedule(runner)
     num_envs = runner.config.training.num_envs
     rounds = int(runner.state.rounds)
-    with interruptible() as interrupted:
+    with interruptible() as signals:
         while rounds < schedule.total:
             started = time.perf_counter()
             length = schedule.stretch(rounds)
@@ -151,7 +157,7 @@ def run_loop(
             stop = callback is not None and (
                 callback(Event(step, metrics, rows, agent)) is False
             )
-            stop = stop or interrupted.is_set()
+            stop = stop or bool(signals)
             if stop or schedule.due(schedule.checkpoint, rounds):
                 check_parameters(runner.state.agent, step, logger.last_good())
                 logger.save(step, runner, counters)
@@ -162,27 +168,36 @@ def run_loop(
                 progress.update(step, progress_values(metrics, runner))
             if stop:
                 break
-    return rounds * num_envs
+    return signals[0] if signals else None
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Let the first Ctrl-C stop the run at the next log row; the second raises."""
-    asked = threading.Event()
+def interruptible() -> Iterator[list[int]]:
+    """Let the first Ctrl-C or SIGTERM stop the run at the next log row; the second raises.
+
+    Yields a list of the signals received. Clusters send SIGTERM before they kill a job.
+    """
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
 
     def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+        if received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.set()
+        if received:
+            raise SystemExit(128 + number)
+        received.append(number)
+        # Printing could interrupt a print; a write to the descriptor cannot.
+        with suppress(OSError):
+            os.write(2, STOPPING)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def evaluate(
@@ -273,7 +288,7 @@ def episode_rows(
 
 
 def progress_values(metrics: Mapping[str, float], runner: Runner) -> dict[str, float]:
-    """Return the numbers of the progress bar; of several constraints, the first."""
+    """Return the numbers of the progress bar, those of the first constraint included."""
     values = {"reward": metrics["train/reward"]}
     if runner.spec.cost_names:
         values["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]

@@ -9,6 +9,7 @@ columns with a mask each. `import_cost_fn` imports a cost function by name.
 import importlib
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -331,8 +332,65 @@ def import_cost_fn(name: str) -> CostFn:
     return checked_cost_fn(found, f"cost_fn {name!r}")
 
 
+class NotImported(ValueError):
+    """A file names a module that neither the command line nor Python code imported."""
+
+    def __init__(self, module: str, message: str) -> None:
+        super().__init__(message)
+        self.module = module
+
+
+_allowed: set[str] = set()
+"""Modules that the user named with `--import`."""
+
+
+def allow_module(module: str) -> None:
+    """Import a module of the user's, so that files may name what is in it."""
+    import_named(module, f"--import {module}")
+    _allowed.add(module)
+
+
+def check_env_module(env_id: str) -> None:
+    """Raise an error if making this id, which is from a file, would import a module."""
+    module = env_id.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise NotImported(
+            module,
+            f"the environment is {env_id!r}, and orac never imports code that a file "
+            f"names. Add --import {module} to the command (in Python, import {module} "
+            f"first, or pass env={env_id!r}).",
+        )
+
+
+def cost_fn_of_file(name: str) -> CostFn:
+    """Return the cost function that a file names, if its module was named by the user.
+
+    The function must be defined there: a module can import any other function.
+    """
+    module = name.partition(":")[0]
+    if module not in _allowed:
+        raise NotImported(
+            module,
+            f"the cost is computed by {name!r}, and orac never imports code that a file "
+            f"names. Add --cost-fn {name} or --import {module} to the command (in Python "
+            f"cost_fn={name!r}, or the function itself).",
+        )
+    function = import_cost_fn(name)
+    if getattr(function, "__module__", None) != module:
+        raise ValueError(
+            f"the cost function {name!r}, which a file names, must be defined in "
+            f"{module}. Write --cost-fn with the module that defines it."
+        )
+    return function
+
+
 def import_named(module: str, what: str) -> Any:
     """Import a module that the user named in `what`."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(
+            f"{what} must name a module, such as my_envs or my_package.envs, got "
+            f"{module!r}. Write it without a leading dot or a path."
+        )
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
