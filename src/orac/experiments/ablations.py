@@ -15,11 +15,11 @@ from orac.experiments.tables_2_and_3 import (
     COLUMNS,
     ENVIRONMENTS,
     agent_name,
-    config_value,
     curves_figure,
     make_case,
     make_env_tables,
 )
+from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 
@@ -63,7 +63,7 @@ class Ablation:
         for result in results:
             config, name = result.case.config, agent_name(result)
             if config.algo in self.agents:
-                value = config_value(config, self.field)
+                value = flat_config(config)[self.field]
                 name = f"{name}, {self.row_name.format(value)}"
             rows.setdefault(config.constraints[0].tail, []).append((name, result))
         return [

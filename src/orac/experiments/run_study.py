@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from orac.config import serialization
 from orac.config.validation import check_choice
 from orac.core.risk import cvar
 from orac.envs import registry
@@ -28,7 +27,7 @@ from orac.experiments import ablations, table1, tables_2_and_3
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import Backend, Log, Outcome, run_all
 from orac.experiments.study import CaseResults, Study, collect, label_curve, plan
-from orac.reports.run_reader import Run
+from orac.reports.run_reader import Run, flat_config
 from orac.reports.seed_statistics import (
     BANDS,
     common_tails,
@@ -287,8 +286,8 @@ def _configs(study: Study, results: Sequence[CaseResults]) -> str:
     """Return YAML with the fields that all cases share, and the other fields by case."""
     fields = {}
     for result in results:
-        flat = serialization.flatten(serialization.to_dict(result.config))
-        fields[result.case.label] = {k: v for k, v in flat.items() if k != "seed"}
+        fields[result.case.label] = flat_config(result.config)
+        del fields[result.case.label]["seed"]
     first = next(iter(fields.values()), {})
     shared = {
         name: value

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from orac.config import presets, serialization
-from orac.config.schema import Config
 from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 ENVIRONMENTS = {
@@ -58,18 +58,13 @@ def make_case(
     agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
     label, name = f"{agent}, {env}", f"tail-{tail:g}"
     assignments = [f"constraints.0.tail={tail}"]
-    if change is not None and config_value(config, change[0]) != change[1]:
+    if change is not None and flat_config(config)[change[0]] != change[1]:
         field, value = change
         short, seeds = field.split(".")[-1], 4
         assignments.append(f"{field}={value}")
         label, name = f"{label}, {short} {value:g}", f"{name}-{short}={value:g}"
     config = serialization.override(config, assignments)
     return Case(label, name, config, seeds, tuple(key))
-
-
-def config_value(config: Config, field: str) -> Any:
-    """Return a field of a config by its dotted name."""
-    return serialization.flatten(serialization.to_dict(config))[field]
 
 
 def agent_name(result: CaseResults) -> str:

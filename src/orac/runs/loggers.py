@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orac.config import serialization
 from orac.config.validation import check_choice, import_extra
 from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
@@ -186,7 +187,7 @@ def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
     run = mlflow.start_run(run_id=known, run_name=None if known else name)
     if known is None:
         write_text(id_file, run.info.run_id)
-        mlflow.log_params(_flat(config))
+        mlflow.log_params(serialization.flatten(config))
 
     def log(step: int, metrics: Mapping[str, Any]) -> None:
         # The server rejects names with other characters, such as brackets.
@@ -194,15 +195,6 @@ def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
         mlflow.log_metrics(named, step=step)
 
     return Tracker(log, mlflow.end_run)
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested values: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        nested = isinstance(value, Mapping)
-        flat |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
-    return flat
 
 
 TRACKERS = {

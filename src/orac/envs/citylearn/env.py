@@ -262,8 +262,11 @@ class CityLearn:
     def read(
         self, observation: Float[Array, "*batch observation"], name: str
     ) -> Float[Array, "*batch place"]:
-        """Return the entries with this CityLearn name, in their original units."""
-        return read_observation(self.layout, observation, name)
+        """Return the entries with this name in their units: one per building, or one."""
+        layout = self.layout
+        check_choice("The name of an observation", name, dict.fromkeys(layout.names))
+        where = np.flatnonzero(np.array(layout.names) == name).astype(np.int32)
+        return observation[..., where] * layout.span[where] + layout.low[where]
 
     def _data_of(self, hour: Int[Array, ""]) -> HourlyData:
         month = load_month(self.buildings)
@@ -272,7 +275,7 @@ class CityLearn:
     def _observe(
         self, state: CityLearnState, flows: Flows, temperature: PerBuilding
     ) -> Float[Array, " observation"]:
-        """Return the observation at the end of an hour."""
+        """Return the observation at the end of an hour, each number scaled by its range."""
         outage = state.outage[state.hour]
         simulated = SimulatedValues(
             indoor_dry_bulb_temperature=temperature,
@@ -283,7 +286,10 @@ class CityLearn:
             dhw_demand=flows.hot_water,
             power_outage=jnp.full_like(temperature, outage),
         )
-        return make_observation(self.layout, state.hour, simulated)
+        layout = self.layout
+        exogenous = jnp.asarray(layout.exogenous)[state.hour]
+        values = jnp.concatenate([exogenous, *simulated])
+        return (values[layout.source] - layout.low) / layout.span
 
 
 @cache
@@ -348,23 +354,6 @@ def _simulated_ranges(
         "dhw_demand": (zero, month.hot_water.max(axis=0) * margin),
         "power_outage": (zero, one),
     }
-
-
-def make_observation(
-    layout: Layout, hour: Int[Array, ""], simulated: SimulatedValues
-) -> Float[Array, " observation"]:
-    """Return the observation at the end of `hour`, each number scaled by its range."""
-    values = jnp.concatenate([jnp.asarray(layout.exogenous)[hour], *simulated])
-    return (values[layout.source] - layout.low) / layout.span
-
-
-def read_observation(
-    layout: Layout, observation: Float[Array, "*batch observation"], name: str
-) -> Float[Array, "*batch place"]:
-    """Return the numbers with this name in their own unit: one per building, or a shared one."""
-    check_choice("The name of an observation", name, dict.fromkeys(layout.names))
-    where = np.flatnonzero(np.array(layout.names) == name).astype(np.int32)
-    return observation[..., where] * layout.span[where] + layout.low[where]
 
 
 def draw_outages(
