@@ -8,6 +8,7 @@ line instead of a traceback, unless ORAC_TRACEBACK is set.
 import argparse
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -44,12 +45,24 @@ The function `run_<name>` of the module runs the command.
 """
 LIGHT_COMMANDS = ("config", "agents", "envs")
 """Commands that do not need JAX, so that they start quickly."""
+OUT_OF_MEMORY = (
+    "there is not enough memory. Lower training.buffer_size, training.num_envs or "
+    "agent.hidden_sizes, or close other programs."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     parser = make_parser()
     options = parser.parse_args(arguments)
+    if options.version:
+        print(f"orac {importlib.import_module('orac').__version__}")
+        return 0
+    if options.print_completion:
+        from orac.cli.completion import print_completion
+
+        print_completion(parser, options.print_completion)
+        return 0
     if options.command is None:
         parser.print_help()
         return 0
@@ -66,8 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ORAC_TRACEBACK") or not is_user_error(error):
             raise
-        notes = getattr(error, "__notes__", ())
-        print("\n".join([f"orac {options.command}: {error}", *notes]), file=sys.stderr)
+        notes = [*getattr(error, "__notes__", ())]
+        module = getattr(error, "module", None)
+        if module:
+            typed = sys.argv[1:] if arguments is None else [*arguments]
+            notes.append(f"Type: {shlex.join(['orac', *typed, '--import', module])}")
+        message = OUT_OF_MEMORY if is_out_of_memory(error) else error
+        print(
+            "\n".join([f"orac {options.command}: {message}", *notes]), file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
@@ -80,7 +100,12 @@ def is_user_error(error: Exception) -> bool:
         return True
     from orac.runs.directory import RunInUse
 
-    return isinstance(error, RunInUse)
+    return isinstance(error, RunInUse) or is_out_of_memory(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether Python, or the device that JAX uses, has no memory left."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -88,6 +113,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="orac",
         description="Train policies whose worst-case cost stays below a limit.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    parser.add_argument(
+        "--print-completion",
+        choices=("bash", "zsh", "tcsh"),
+        help="print a script that completes commands and options in this shell",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (_, description, add_options) in COMMANDS.items():
@@ -110,13 +141,19 @@ def prepare(options: argparse.Namespace) -> None:
     if getattr(options, "device", None):
         choose_device(options.device)
     env_id = getattr(options, "env_id", None) or ""
-    if getattr(options, "cost_fn", None) or ":" in env_id:
+    imports = getattr(options, "imports", ())
+    if getattr(options, "cost_fn", None) or ":" in env_id or imports:
         # As with `python -m`, a user's module is found in the working directory.
         sys.path.insert(0, os.getcwd())
     if options.command not in LIGHT_COMMANDS:
         from orac.training.xla import keep_compiled_programs
 
         keep_compiled_programs()
+    if imports:
+        from orac.envs.gym_adapter.costs import allow_module
+
+        for module in imports:
+            allow_module(module)
 
 
 def choose_device(device: str) -> None:
