@@ -358,7 +358,8 @@ def test_the_loop_of_the_page_runs(tmp_path, monkeypatch, capsys):
     code = code.replace("range(2000)", "range(2)")
     layer = {"layer0/weight": np.ones((2, 4)), "layer0/bias": np.zeros(4)}
     box = {"action_low": -np.ones(2), "action_high": np.ones(2)}
-    np.savez("policy.npz", num_layers=1, **layer, **box)
+    log_std_range = np.array([-5.0, 2.0])
+    np.savez("policy.npz", num_layers=1, log_std_range=log_std_range, **layer, **box)
     exec(code, {})
     assert "undecided after 2 episodes" in capsys.readouterr().out
     exec(code, {})  # continues from the saved monitor

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import orac
 from helpers.command_examples import ENV
 from orac.cli.main import COMMANDS, main, make_parser
 
@@ -119,6 +120,11 @@ def test_without_a_command_the_help_lists_all_commands(capsys):
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert all(f"    {name}" in printed for name in COMMANDS)
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"orac {orac.__version__}\n"
 
 
 def test_an_unknown_command_exits_with_code_2(capsys):
