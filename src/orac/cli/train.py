@@ -61,7 +61,7 @@ def run_resume(options: argparse.Namespace) -> int:
 
 
 def run_config(options: argparse.Namespace) -> int:
-    """Print the config as YAML, followed by what differs from the preset."""
+    """Print the config as YAML, followed by its differences from the preset."""
     config, base = resolve_config(options)
     presets.check_algorithm(config)
     print(serialization.dump(config), end="")

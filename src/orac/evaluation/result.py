@@ -36,7 +36,7 @@ class Episodes:
             if wrong.any():
                 raise NonFiniteError(
                     f"the {name} of every episode must be finite, but that of episode "
-                    f"{int(wrong.argmax())} is not, so this is no evaluation. Fix the "
+                    f"{int(wrong.argmax())} is not, so there is no result. Fix the "
                     "environment that returned it."
                 )
 
@@ -74,7 +74,7 @@ class Evaluation:
 
 
 def cost_column(name: str) -> str:
-    """Return the column of a constraint's cost: `cost` stays, others are `cost/<name>`."""
+    """Return the column of a cost: `cost`, or `cost/<name>` for every other name."""
     return name if name == "cost" else f"cost/{name}"
 
 

@@ -49,7 +49,7 @@ CULPRITS = (
     ("the environment's reward", FIX_ENVIRONMENT),
     ("the environment's cost", FIX_ENVIRONMENT),
 )
-"""What can be not finite in an episode, in the order of a step, and what to do."""
+"""Values that may not be finite, in the order in which a step makes them, and advice."""
 FRAMES_PER_SECOND = 20
 VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
 
@@ -125,13 +125,13 @@ def roll_out(
 
 
 def check_culprits(culprit: np.ndarray) -> None:
-    """Raise an error if something in an episode was not finite (0: nothing was not)."""
+    """Raise an error for the first episode with a culprit; 0 stands for none."""
     if not culprit.any():
         return
     episode = int(np.flatnonzero(culprit)[0])
     what, advice = CULPRITS[culprit[episode] - 1]
     raise NonFiniteError(
-        f"{what} was not finite in episode {episode}, so this is no evaluation. {advice}"
+        f"{what} was not finite in episode {episode}, so there is no result. {advice}"
     )
 
 
@@ -148,8 +148,8 @@ def roll_out_host(
 ) -> Episodes:
     """Play whole episodes in a vector of Gymnasium environments on the host.
 
-    Every environment contributes the same number of episodes, up to one. Taking the first
-    episodes that finish would favour short ones.
+    The environments' numbers of episodes differ by at most one. Taking the first episodes
+    that finish would favour short ones.
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec

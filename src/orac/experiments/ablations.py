@@ -1,8 +1,8 @@
 """The studies of the paper's appendix, all in Safety-Gymnasium.
 
-An ablation varies one config field in PointButton1. The main experiments' value and WCSAC
-are cases of Table 2, whose runs are shared when the folder is shared. `iqn-vs-linear`
-trains WCSAC in both risk forms.
+An ablation varies one config field in PointButton1. The value of the main experiments and
+WCSAC are cases of Table 2, and use its runs if both studies have the same folder.
+`iqn-vs-linear` trains WCSAC in both risk forms.
 """
 
 from collections.abc import Sequence

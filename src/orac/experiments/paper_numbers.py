@@ -66,7 +66,7 @@ COST = Column("cost/mean", "mean cost")
 def compare(
     title: str, rows: Sequence[tuple[str, CaseResults]], columns: Sequence[Column]
 ) -> Table:
-    """Return a table with one row for each named case, and the paper's number by each.
+    """Return a table with a row for each named case and the paper's numbers next to ours.
 
     The paper's numbers of a case must be in the order of `columns`.
     """

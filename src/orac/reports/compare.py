@@ -95,7 +95,7 @@ def find_wins(groups: Sequence[Group]) -> list[Win]:
 
 
 def _keeps_limits(group: Group, values: SeedValues) -> bool:
-    """Return whether the group has limits, and the means of its constrained risks keep them."""
+    """Return whether the group has limits and its mean risks are within them."""
     for constraint in group.config.constraints:
         risk = values.get(f"{cost_column(constraint.name)}/risk")
         if risk is None or not risk.mean() <= constraint.limit:
@@ -134,7 +134,7 @@ def _find_win(
 
 
 def describe_wins(found: Sequence[Win]) -> str:
-    """Return one or two sentences: who has the best mean in what, and where clearly."""
+    """Return two sentences: the groups with the best means, and those clearly ahead."""
     best: dict[str, list[str]] = {}
     clear: dict[str, list[str]] = {}
     for win in found:
@@ -153,7 +153,7 @@ def describe_wins(found: Sequence[Win]) -> str:
 def config_table(groups: Sequence[Group]) -> Table | None:
     """Return the fields in which the groups' configs differ; None if there are none.
 
-    Only the environment and the constraints of a rule's config mean anything.
+    A rule uses only the environment and the constraints of its config.
     """
     for_rules = ("algo", "env", "constraints")
     trained = [group for group in groups if not group.is_rule]

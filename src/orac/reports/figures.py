@@ -121,7 +121,7 @@ def _draw_line(
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
     at = curve.lone_points
     if len(at):
-        # So would the area of one point.
+        # The area of one point would be invisible too.
         reach = [curve.mean[at] - curve.low[at], curve.high[at] - curve.mean[at]]
         bars = {"fmt": ".", "color": colour, "capsize": 2, "lw": 1}
         axes.errorbar(curve.x[at], curve.mean[at], reach, **bars)

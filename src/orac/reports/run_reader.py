@@ -2,7 +2,8 @@
 
 `read_run` reads one run directory into a `Run`, and `read_results` every run below some
 paths. Runs whose configs differ only in the seed form a `Group`, which is one row of a
-table. `Results` has notes about unreadable, unfinished, repeated or unlike runs.
+table. `Results` has notes about runs that are unreadable, unfinished, repeated or hard to
+compare.
 """
 
 import csv
@@ -263,7 +264,7 @@ def group_runs(runs: Sequence[Run]) -> Results:
 
 
 def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
-    """Label each group by its agent and by what differs from others of that agent."""
+    """Label each group by its agent and the fields in which groups of that agent differ."""
 
     def agent(run: Run) -> tuple[str, str, str | None]:
         return run.config.env.id, run.config.algo, run.rule

@@ -54,7 +54,7 @@ REWARD = Metric("reward/mean", "reward", "higher")
 
 
 def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
-    """Return what a report shows for groups of one environment: reward, then costs."""
+    """Return the metrics that a report shows for one environment: reward, then costs."""
     found = [REWARD]
     tails = common_tails(groups)
     for name in cost_names(groups):
@@ -74,7 +74,7 @@ def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
 
 
 def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
-    """Return what training optimises: the reward and the risk under each constraint."""
+    """Return the metrics that training optimises: the reward and each constrained risk."""
     found = [REWARD]
     risks: dict[str, set[str]] = {}
     for constraint in (c for group in groups for c in group.config.constraints):

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: complete, verified, and as cheap late in a run as early.
+"""Checkpoints of a run: saved atomically, verified, and as cheap late in a run as early.
 
 `checkpoints/` holds, for each step that is kept, `step-<step>.json` (the manifest) and
 `step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
@@ -290,7 +290,7 @@ class Checkpoints:
             if wanted and self._try_manifest(step) is not None:
                 num_kept += 1
                 continue
-            # The manifest is deleted before its files, which it must always have.
+            # The manifest goes first, so that no manifest lists a missing file.
             with disk_errors(self.directory, "delete an old checkpoint in"):
                 self._manifest_path(step).unlink()
         self._delete_unused()

@@ -1,4 +1,4 @@
-"""Save a replay as append-only segment files, so that a row is not written at every save.
+"""Save a replay as append-only segment files, so that a save does not write all rows again.
 
 A replay is a ring buffer: `storage` is a pytree whose leaves share a leading axis (the
 capacity), and `inserted` counts all rows ever inserted. Row i is at position i % capacity
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 1 << 26
 
 MERGE_BYTES = 1 << 23
 """Small segments are merged into one of up to this size. The work stays bounded, and a
-replay of half a gigabyte has at most some hundred files, however often it is saved."""
+replay of half a gigabyte has at most a few hundred files, however often it is saved."""
 
 
 Replay = Any

@@ -192,7 +192,7 @@ def run_window(
 
 
 def temperature_range(model: TemperatureModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds of the temperature, which exist because units output (-1, 1)."""
+    """Return bounds of the temperature, which follow from the units' range of (-1, 1)."""
     reach = np.abs(model.readout).sum(axis=-1)
     span, minimum = model.span[1], model.minimum[1]
     coldest = (model.readout_bias - reach) * span + minimum

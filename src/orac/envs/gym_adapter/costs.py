@@ -1,9 +1,9 @@
 """Costs of a step: read from what an environment reports, or computed by a cost function.
 
 `read_value` and `read_info` parse one step. They return one number per constraint, or an
-`InvalidCost`, for which the caller raises, because it knows the environment and the step.
-`CostReader` does the same for a vector environment, whose infos Gymnasium batches into
-columns with a mask each. `import_cost_fn` imports a cost function by name.
+`InvalidCost`. The caller then raises the error, because it knows the environment and the
+step. `CostReader` does the same for a vector environment, whose infos Gymnasium batches
+into columns with a mask each. `import_cost_fn` imports a cost function by name.
 """
 
 import importlib
@@ -23,7 +23,7 @@ CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 
 Infos = dict[str, Any]
 NOT_REPORTED = object()
-"""Stands for the cost of a step of five values; None is a cost that is reported wrongly."""
+"""Marks a step of five values, without a cost; None is a cost that is reported wrongly."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SAFE_SQUARE = 1e76
@@ -85,7 +85,7 @@ def read_value(value: Any) -> Reading:
 
 
 def read_info(info: Any, cost_keys: CostKeys) -> Reading:
-    """Return the costs under the keys: one key may hold several, several hold one each."""
+    """Return the costs: all under a single key, or one under each of several keys."""
     if not isinstance(info, dict):
         return InvalidCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
     keys = cost_keys.found_in(info)
@@ -340,14 +340,14 @@ class NotImported(ValueError):
         self.module = module
 
 
-_allowed: set[str] = set()
+ALLOWED_MODULES: set[str] = set()
 """Modules that the user named with `--import`."""
 
 
 def allow_module(module: str) -> None:
     """Import a module of the user's, so that files may name what is in it."""
     import_named(module, f"--import {module}")
-    _allowed.add(module)
+    ALLOWED_MODULES.add(module)
 
 
 def check_env_module(env_id: str) -> None:
@@ -368,7 +368,7 @@ def cost_fn_of_file(name: str) -> CostFn:
     The function must be defined there: a module can import any other function.
     """
     module = name.partition(":")[0]
-    if module not in _allowed:
+    if module not in ALLOWED_MODULES:
         raise NotImported(
             module,
             f"the cost is computed by {name!r}, and orac never imports code that a file "
@@ -414,7 +414,7 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
             f"take: {error}."
         ) from error
     except ValueError:
-        pass  # A built-in without a signature; calling it will show.
+        pass  # A built-in without a signature is checked when it is called.
     return cost_fn
 
 

@@ -35,7 +35,7 @@ from orac.envs.gym_adapter.wrapper import (
 
 VECTORIZATIONS = ("auto", "sync", "async", "vector")
 LARGE_OBSERVATION = 10_000
-"""Size of an observation from which on we warn: 58 x 58 pixels in colour."""
+"""Larger observations cause a warning; 58 x 58 pixels in colour have this size."""
 
 
 class AdapterOptions(NamedTuple):
@@ -284,7 +284,7 @@ def _from_factory(
     options: AdapterOptions,
     registered_length: int | None = None,
 ) -> VectorSource:
-    """Vectorise what `make` returns, each environment in a `CostWrapper`."""
+    """Vectorise the environments that `make` returns, each in a `CostWrapper`."""
     if options.vectorization == "vector":
         raise ValueError(
             "vectorization='vector' needs an id with a vector entry point. For a factory "

@@ -56,7 +56,7 @@ class Trajectory(NamedTuple):
     rewards: np.ndarray
     costs: np.ndarray
     guard: bool | None = None
-    """Whether there was a guard, which the agent did not observe; None leaves it open."""
+    """Whether there was a guard, which the agent did not observe; None if unknown."""
 
 
 def draw_state(state: Any, layout: MazeMap) -> np.ndarray:

@@ -212,7 +212,7 @@ TASKS = tuple(
 )
 
 MIN_MUJOCO = "3.3.6"
-"""First version in which repeated forward computations, left out here, change nothing."""
+"""First version in which repeating a forward computation changes nothing."""
 
 SETTINGS = {
     "debug": False,
@@ -455,7 +455,7 @@ class FastSimulation:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _gremlin_target(time: float, travel: float, size: float) -> Float[np.ndarray, "3"]:
-    """Return where gremlins are pulled to; every episode needs the same times."""
+    """Return where gremlins are pulled to. Cached: the times of all episodes are the same."""
     # Numerics: NumPy's sine, as in the package; the C library's may differ in a bit.
     return np.array([np.sin(time) * travel, np.cos(time) * travel, size])
 
