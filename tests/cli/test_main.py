@@ -70,7 +70,7 @@ INVALID = [
     (["evaluate", "--rule=no", "--certify", "--confidence=95"], "It is a fraction"),
     (
         ["evaluate", "--rule=no", "--episodes=1000000000"],
-        "episodes must be in [1, 1e+07]",
+        "episodes must be at most 10,000,000",
     ),
     (
         ["evaluate", "--rule=no", "--episodes=0"],

@@ -79,12 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ORAC_TRACEBACK") or not is_user_error(error):
             raise
-        notes = [*getattr(error, "__notes__", ())]
-        module = getattr(error, "module", None)
-        if module:
+        message = OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
+        if getattr(error, "module", None):
             typed = sys.argv[1:] if arguments is None else [*arguments]
-            notes.append(f"Type: {shlex.join(['orac', *typed, '--import', module])}")
-        message = OUT_OF_MEMORY if is_out_of_memory(error) else error
+            command = shlex.join(["orac", *typed, "--import", error.module])  # pyright: ignore[reportAttributeAccessIssue]
+            message += f" Type: {command}"
+        notes = getattr(error, "__notes__", ())
         print(
             "\n".join([f"orac {options.command}: {message}", *notes]), file=sys.stderr
         )

@@ -233,7 +233,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         start, end = (int(first), int(last)) if colon else (0, int(first))
     except ValueError:
         start, end = 0, 0
-    if not 0 <= start < end:
+    if not 0 <= start < end or end - start > 100_000:
         raise argparse.ArgumentTypeError(
             f"must be a number of seeds, such as 5, or a range, such as 10:15; got {text!r}"
         )

@@ -15,6 +15,8 @@ from orac.reports.compare import compare
 from orac.reports.figures import save_figures
 from orac.reports.run_reader import read_results
 
+MAX_PROCESSES = 10_000
+
 
 def run_report(options: argparse.Namespace) -> int:
     """Write or print a report, and save figures if `--figures` is given."""
@@ -63,8 +65,8 @@ def study_options(
 ) -> StudyOptions:
     """Return the checked options that both commands share."""
     if options.jobs is not None:
-        check_count("--jobs", options.jobs)
-    check_count("--threads", options.threads)
+        check_count("--jobs", options.jobs, high=MAX_PROCESSES)
+    check_count("--threads", options.threads, high=MAX_PROCESSES)
     if not options.budget > 0:
         raise ValueError(
             f"--budget must be a number of hours above 0, got {options.budget:g}. Leave it "

@@ -22,10 +22,17 @@ import yaml
 from orac.config.validation import check_choice
 from orac.core.risk import cvar
 from orac.envs import registry
+from orac.envs.gym_adapter.costs import check_env_module, cost_fn_of_file
 from orac.evaluation.result import cost_column
 from orac.experiments import ablations, table1, tables_2_and_3
 from orac.experiments.launcher.processes import Processes
-from orac.experiments.launcher.schedule import Backend, Log, Outcome, run_all
+from orac.experiments.launcher.schedule import (
+    Backend,
+    Log,
+    Outcome,
+    run_all,
+    stop_signals,
+)
 from orac.experiments.study import CaseResults, Study, collect, label_curve, plan
 from orac.reports.run_reader import Run, flat_config
 from orac.reports.seed_statistics import (
@@ -88,13 +95,19 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
         )
     planned = plan(study, options.seeds, options.out)
     outcomes: list[Outcome] = []
+    signals: list[int] = []
     if not options.render_only:
         # Check the environments' parameters once, before any worker starts.
         for env in dict.fromkeys(case.config.env for case in study.cases):
+            check_env_module(env.id)
+            if env.cost_fn is not None:
+                cost_fn_of_file(env.cost_fn)
             if registry.has_jax_form(env.id):
                 registry.make(env.id, **dict(env.params))
         backend = make_backend(options)
-        outcomes = run_all(planned, backend, 3600 * options.budget_hours, log)
+        seconds = 3600 * options.budget_hours
+        with stop_signals() as signals:
+            outcomes = run_all(planned, backend, seconds, log, signals)
     # With --render-only and no --seeds, report no seed as missing.
     wanted = [] if options.render_only and options.seeds is None else planned
     results = collect(study.cases, options.out, wanted)
@@ -110,7 +123,8 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     if options.record:
         write_record(study, results, tables, files, options.record)
         log(f"Recorded: {options.record}")
-    return exit_code(outcomes, log)
+    code = exit_code(outcomes, log)
+    return 128 + signals[0] if signals and code == UNFINISHED else code
 
 
 def make_backend(options: StudyOptions) -> Backend:
@@ -130,10 +144,10 @@ def make_backend(options: StudyOptions) -> Backend:
 
 def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
     """Log the failed and the unfinished runs and return the exit code."""
-    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    failed = [x for x in outcomes if x.status in ("failed", "killed")]
     stopped = [outcome for outcome in outcomes if outcome.status == "stopped"]
     for outcome in failed:
-        log(f"failed: {outcome.run}: {outcome.error}")
+        log(f"{outcome.status}: {outcome.run}: {outcome.error}")
     if stopped:
         log(
             f"{len(stopped)} of {len(outcomes)} runs are not finished. All are saved: run "

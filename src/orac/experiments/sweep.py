@@ -10,13 +10,14 @@ Every combination of environment, agent, varied values and seed is one run.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orac.config import presets, serialization
-from orac.config.validation import check_choice, check_count, check_seed
+from orac.config.validation import check_choice, check_count, check_seed, read_text
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
 from orac.reports.figures import BAND_NOTES, draw_line_charts
@@ -25,13 +26,15 @@ from orac.reports.run_reader import Results
 from orac.reports.tables import Table
 from orac.runs.directory import safe_name
 
+MAX_RUNS = 100_000
+"""Largest number of runs of a grid."""
 KEYS = ("name", "envs", "algos", "seeds", "set", "vary")
 
 
 def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
     """Return the study that a grid file describes, and its seeds."""
     try:
-        text = path.read_text()
+        text = read_text(path, serialization.MAX_YAML_BYTES)
     except OSError as error:
         raise ValueError(
             f"the grid {path} cannot be read: {error.strerror}. Name a YAML file."
@@ -56,10 +59,14 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
     seeds = _seeds(grid.get("seeds", 1))
     fixed = _mapping(grid, "set")
     varied = {k: _listed(v, f"vary.{k}") for k, v in _mapping(grid, "vary").items()}
+    env_ids = _listed(grid.get("envs", ["orac/GuardedMaze-v0"]), "envs")
+    algos = _listed(grid.get("algos", ["orac"]), "algos")
+    counts = [len(x) for x in (env_ids, algos, *varied.values(), seeds)]
+    check_count("the number of runs of a grid", math.prod(counts), high=MAX_RUNS)
     cases = tuple(
         _case(env_id, algo, fixed, dict(zip(varied, values, strict=True)), len(seeds))
-        for env_id in _listed(grid.get("envs", ["orac/GuardedMaze-v0"]), "envs")
-        for algo in _listed(grid.get("algos", ["orac"]), "algos")
+        for env_id in env_ids
+        for algo in algos
         for values in itertools.product(*varied.values())
     )
     return Study(name, name, cases, make_tables, make_figure), seeds
@@ -72,6 +79,12 @@ def _mapping(grid: Mapping[str, Any], key: str) -> dict[str, Any]:
             f"{key} must be a mapping of config fields to values, got {value!r}. "
             "`orac train --help` lists the fields."
         )
+    for field in value:
+        if not isinstance(field, str):
+            raise ValueError(
+                f"a field in {key} must be the name of a config field, such as "
+                f"agent.kappa, got {field!r}."
+            )
     return dict(value)
 
 
@@ -84,7 +97,8 @@ def _listed(value: Any, what: str) -> list[Any]:
 
 def _seeds(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
-        check_count("seeds", value, advice="Or give a list of seeds, such as [0, 3].")
+        advice = "Or give a list of seeds, such as [0, 3]."
+        check_count("seeds", value, advice=advice, high=MAX_RUNS)
         return tuple(range(value))
     for seed in _listed(value, "seeds"):
         check_seed("an entry of seeds", seed)

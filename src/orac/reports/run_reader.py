@@ -19,10 +19,13 @@ import numpy as np
 
 from orac.config import serialization
 from orac.config.schema import Config
+from orac.config.validation import read_limited
 from orac.runs.directory import LOGS, read_config, read_meta
 
 Columns = dict[str, np.ndarray]
 
+MAX_CSV_BYTES = 1 << 31
+"""Largest CSV file that is read."""
 _MAX_LABEL_FIELDS = 2
 """A label lists at most this many fields; if more differ it has the runs' name."""
 _MAX_LISTED_EVALUATIONS = 3
@@ -217,10 +220,15 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 
 def read_columns(file: Path) -> Columns:
     """Read a CSV file of numbers by column; a missing file has no columns."""
-    data = file.read_bytes() if file.is_file() else b""
+    data = read_limited(file, MAX_CSV_BYTES) if file.is_file() else b""
     # The last row may be incomplete while the run is still writing.
     header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
-    names = next(csv.reader([header.decode()]), [])
+    try:
+        names = next(csv.reader([header.decode()]), [])
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            f"the first row of {file} must name its columns: {error}. Restore the file."
+        ) from error
     if not body:
         return {name: np.empty(0) for name in names}
     # An empty cell is a missing value.

@@ -73,14 +73,27 @@ def test_failing_run_is_reported_and_does_not_stop_the_others(tmp_path):
     assert line.endswith("seed-007/log.txt)")
 
 
-def test_run_of_a_killed_worker_continues_with_the_same_call(tmp_path):
-    outcomes, _ = run(plan(tmp_path, (8,)))
-    assert statuses(outcomes) == ["failed"]
-    assert "killed by signal 9" in outcomes[0].error
+def test_run_of_a_killed_worker_starts_once_more_where_it_was(tmp_path):
     outcomes, lines = run(plan(tmp_path, (8,)))
     assert statuses(outcomes) == ["finished"]
+    assert [line.split()[0] for line in lines] == [
+        *("started", "killed", "started", "finished")
+    ]
+    assert "ended by signal 9 (often: out of memory)" in lines[1]
     assert [*journal(tmp_path)[1]] == ["+", "8", "200"]
-    assert lines[0].startswith("started   fake, seed 8 at step ")
+
+
+def test_run_whose_worker_is_killed_twice_is_told_apart_from_a_failed_one(tmp_path):
+    suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    lines = []
+    backend = Processes(1, program=(sys.executable, "-c", suicide))
+    outcomes = run_all(plan(tmp_path, (0,)), backend, log=lines.append)
+    assert statuses(outcomes) == ["killed"]
+    assert sum(line.startswith("started") for line in lines) == 2
+    assert exit_code(outcomes, lines.append) == 1
+    assert lines[-1].startswith(
+        "killed: fake, seed 0: its process was ended by signal 9"
+    )
 
 
 def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
@@ -152,7 +165,7 @@ def test_worker_that_is_stopped_while_it_starts_stops(tmp_path, seconds):
     assert worker.result() == ("stopped", "")
 
 
-def test_killed_worker_has_failed(tmp_path):
+def test_killed_worker_is_told_apart_from_a_failed_one(tmp_path):
     (one,) = plan(tmp_path, (0,))
     suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     worker = processes.WorkerProcess(
@@ -160,7 +173,7 @@ def test_killed_worker_has_failed(tmp_path):
     )
     worker.process.wait(timeout=30)
     status, error = worker.result()
-    assert status == "failed" and "signal 9" in error
+    assert status == "killed" and "signal 9" in error
 
 
 def test_two_runs_in_one_directory_raise(tmp_path):

@@ -7,6 +7,8 @@ winner, and with one thread the results do not depend on the number of workers, 
 environments, compilation and evaluation run in parallel too.
 """
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,8 +18,11 @@ from pathlib import Path
 
 from orac.experiments.launcher.schedule import Outcome, PlannedRun
 from orac.experiments.launcher.worker import FINISHED, STOPPED
+from orac.runs.atomic_io import disk_errors, open_to_write
 from orac.runs.machine import count_threads
 
+LAST_BYTES = 10_000
+"""How much of a log is read for its last line."""
 WORKER = (sys.executable, "-m", "orac.experiments.launcher.worker")
 
 
@@ -28,7 +33,9 @@ class WorkerProcess:
         """Start the program and send it the line that `PlannedRun.to_line` returns."""
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
-        with open(self.log, "ab") as log:
+        with disk_errors(self.log, "write"):
+            descriptor = open_to_write(self.log, os.O_WRONLY | os.O_APPEND)
+        with open(descriptor, "ab") as log:
             # In a new session, Ctrl-C in the terminal reaches only this process, which
             # then closes the worker's input.
             self.process = subprocess.Popen(
@@ -71,11 +78,14 @@ class WorkerProcess:
         if code == STOPPED:
             return "stopped", ""
         if code < 0:
-            return "failed", (
-                f"its process was killed by signal {-code}; run the same command again to "
-                "continue from the last checkpoint"
+            cause = " (often: out of memory)" if -code == signal.SIGKILL else ""
+            return "killed", (
+                f"its process was ended by signal {-code}{cause}; it continues from its "
+                "last checkpoint, at the latest with the same command"
             )
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        with open(self.log, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
+            text = log.read().decode(errors="replace")
         lines = [line for line in text.split("\n") if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
         return "failed", f"{last} ({self.log})"

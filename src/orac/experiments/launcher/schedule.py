@@ -12,13 +12,14 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from orac.config import serialization
 from orac.config.schema import Config
+from orac.envs.gym_adapter.costs import ALLOWED_MODULES
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_config, run_path
 from orac.runs.machine import threads_of
@@ -82,13 +83,17 @@ class PlannedRun:
             "config": serialization.to_dict(self.config),
             "threads": threads,
             "trackers": [*trackers],
+            "imports": sorted(ALLOWED_MODULES),
         }
         return json.dumps(order) + "\n"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: "finished", "stopped" (it can continue) or "failed"."""
+    """How a run ended: "finished", "stopped" (it can continue), "failed" or "killed".
+
+    A killed process raised no error itself: it was out of memory, or was ended by hand.
+    """
 
     run: PlannedRun
     status: str
@@ -172,8 +177,13 @@ def run_all(
     backend: Backend,
     budget_seconds: float = math.inf,
     log: Log = print,
+    signals: list[int] | None = None,
 ) -> list[Outcome]:
-    """Train all runs that are not finished and return the outcome of each, in order."""
+    """Train all runs that are not finished and return the outcome of each, in order.
+
+    A run whose process is killed starts once more from its last checkpoint. `signals` is
+    the list of a `stop_signals` around this call, if there is one.
+    """
     check_plan(runs)
     outcomes = [Outcome(run, "finished") for run in runs if run.has_final_checkpoint()]
     done = {outcome.run.path for outcome in outcomes}
@@ -182,12 +192,13 @@ def run_all(
         log(f"{len(outcomes)} of {len(runs)} runs are finished already.")
     progress = ProgressLog([*waiting], log)
     started, stopping = time.monotonic(), ""
-    with stop_signals() as signals:
+    killed: set[Path] = set()
+    with stop_signals() if signals is None else nullcontext(signals) as received:
         try:
             while backend.running or (waiting and not stopping):
                 if not stopping:
                     over = time.monotonic() - started >= budget_seconds
-                    stopping = "interrupted" if signals else "budget used" * over
+                    stopping = "interrupted" if received else "budget used" * over
                     if stopping:
                         log(f"Stopping ({stopping}): every worker saves first.")
                         backend.stop()
@@ -197,8 +208,14 @@ def run_all(
                     log(f"started   {run}{f' at step {step:,}' if step else ''}")
                     backend.start(run)
                 for outcome in backend.ended():
-                    outcomes.append(outcome)
                     log(describe(outcome))
+                    run = outcome.run
+                    again = outcome.status == "killed" and run.path not in killed
+                    if again and not stopping:
+                        killed.add(run.path)
+                        waiting.appendleft(run)
+                    else:
+                        outcomes.append(outcome)
                 progress.update(backend.running, outcomes)
                 time.sleep(POLL_SECONDS)
         finally:

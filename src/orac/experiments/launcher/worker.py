@@ -30,6 +30,8 @@ def main() -> int:
     """Train the run that standard input names and return the exit code."""
     # A process started in the background ignores Ctrl-C unless it sets the handler itself.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The training loop replaces this one to save first.
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(STOPPED))
     order, parent_gone = json.loads(sys.stdin.readline()), threading.Event()
     claim_processors(order["threads"])
     threading.Thread(target=watch_parent, args=(parent_gone,), daemon=True).start()
@@ -54,14 +56,17 @@ def watch_parent(parent_gone: threading.Event) -> None:
 def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
     """Train until the run ends or the event is set; return whether it reached its end."""
     # Imported late: XLA counts the processors when JAX starts.
-    from orac.api import Agent
+    from orac.api import Agent, choose_env
     from orac.config import serialization
+    from orac.envs.gym_adapter.costs import allow_module
     from orac.runs.directory import run_path
     from orac.training.xla import keep_compiled_programs
 
     if parent_gone.is_set():
         return False
     keep_compiled_programs()
+    for module in order["imports"]:
+        allow_module(module)
     out, name = order["out"], order["name"]
     config = serialization.from_dict(order["config"])
     path = run_path(out, config.env.id, config.algo, config.seed, name)
@@ -73,7 +78,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     if (path / "config.yaml").exists():
         agent = _resume_when_free(path, options, parent_gone)
     else:
-        agent = Agent(config.env.id, config)
+        agent = Agent(choose_env(config, None), config)
         agent.learn(out=out, name=name, **options)
     agent.close()
     return agent.num_timesteps >= config.training.total_steps
