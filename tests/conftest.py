@@ -50,11 +50,17 @@ def run(*words, cwd="/", **variables):
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory):
-    """The package as users get it, built once."""
-    out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", out, ROOT)
-    return next(out.glob("orac_rl-*.whl"))
+def distributions(tmp_path_factory):
+    """The folder of the source distribution and of the wheel built from it, built once."""
+    out = tmp_path_factory.mktemp("distributions")
+    run(sys.executable, "-m", "build", "--outdir", out, ROOT)
+    return out
+
+
+@pytest.fixture(scope="session")
+def wheel(distributions):
+    """The package as users get it."""
+    return next(distributions.glob("orac_rl-*.whl"))
 
 
 @pytest.fixture(scope="session")

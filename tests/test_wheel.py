@@ -1,10 +1,15 @@
-"""Tests that the wheel has its data, and runs in an empty virtual environment."""
+"""Tests of what is released: the distributions, the citation and the workflow."""
 
+import re
+import sys
+import tarfile
 import zipfile
 
 import pytest
+import yaml
 
-from conftest import run
+import orac
+from conftest import ROOT, make_venv, run
 
 CODE = """
 import gymnasium, orac, orac.envs
@@ -19,6 +24,54 @@ print(env.step(env.action_space.sample())[4]["cost"])
 """
 
 
+def test_the_citation_names_this_version_and_the_paper():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(citation["version"]) == orac.__version__
+    paper = citation["preferred-citation"]
+    readme = (ROOT / "README.md").read_text()
+    assert paper["url"] in readme
+    assert paper["title"] in " ".join(readme.split())
+
+
+def test_the_workflow_runs_the_targets_of_the_makefile_on_every_python():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    job = workflow["jobs"]["test"]
+    matrix = job["strategy"]["matrix"]
+    assert matrix["os"] == ["ubuntu-latest"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13"]
+    assert matrix["include"] == [{"os": "macos-latest", "python": "3.12"}]
+    steps = [step.get("run", "") for step in job["steps"]]
+    ours = re.findall(r"^make .*$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert ours and [step for step in steps if step.startswith("make")] == ours
+
+
+@pytest.mark.slow
+def test_the_registry_would_accept_the_distributions(distributions):
+    files = sorted(distributions.iterdir())
+    assert [file.name.partition("-")[2] for file in files] == [
+        f"{orac.__version__}-py3-none-any.whl",
+        f"{orac.__version__}.tar.gz",
+    ]
+    printed = run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    assert printed.count("PASSED") == 2
+
+
+@pytest.mark.slow
+def test_a_source_distribution_installs_and_monitors_with_only_numpy(
+    distributions, tmp_path
+):
+    sdist = next(distributions.glob("*.tar.gz"))
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert any(name.endswith("/tests/test_wheel.py") for name in names)
+    programs = make_venv(tmp_path / "venv", "numpy")
+    run(programs / "pip", "install", "--quiet", "--no-deps", sdist)
+    code = "import sys, orac; m = orac.Monitor(5, 0.05, 0.95, 24); m.update(4); "
+    code += "print(m.status, orac.__version__, {'jax', 'gymnasium'} & {*sys.modules})"
+    printed = run(programs / "python", "-c", code)
+    assert printed == f"undecided {orac.__version__} set()\n"
+
+
 @pytest.mark.slow
 def test_a_wheel_has_its_data_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
@@ -29,12 +82,14 @@ def test_a_wheel_has_its_data_and_no_tests(wheel):
 @pytest.mark.slow
 def test_a_wheel_runs_in_an_empty_virtual_environment(bare_venv, tmp_path):
     assert float(run(bare_venv / "python", "-c", CODE)) >= 0
-    orac = bare_venv / "orac"
-    assert "orac-iqn" in run(orac, "agents")
-    assert 'pip install "orac-rl[plots]"' in run(orac, "doctor")
+    program = bare_venv / "orac"
+    assert "orac-iqn" in run(program, "agents")
+    assert run(program, "--version") == f"orac {orac.__version__}\n"
+    assert "complete -" in run(program, "--print-completion", "bash")
+    assert 'pip install "orac-rl[plots]"' in run(program, "doctor")
     small = ["--set=agent.hidden_sizes=[8, 8]", "--set=training.buffer_size=1000"]
     printed = run(
-        orac,
+        program,
         "train",
         "--total-steps=400",
         f"--out={tmp_path / 'runs'}",
