@@ -257,14 +257,16 @@ def read_metric(
         ) from None
 
 
-def unpack_step(result: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+def unpack_step(result: Any, name: str) -> tuple[Any, ...]:
     """Return six step values: the cost is the third, NOT_REPORTED if there are five."""
-    if len(result) == 6:
-        return result
-    if len(result) == 5:
+    size = len(result) if isinstance(result, tuple | list) else None
+    if size == 6:
+        return tuple(result)
+    if size == 5:
         return (*result[:2], NOT_REPORTED, *result[2:])
+    found = f"a {type(result).__name__}" if size is None else f"{size} values"
     raise ValueError(
-        f"{name}.step returned {len(result)} values, but 5 (observation, reward, "
+        f"{name}.step returned {found}, but 5 (observation, reward, "
         "terminated, truncated, info) or 6 (with cost after reward) were expected. "
         "Environments of the old gym package need a wrapper that splits done in two."
     )

@@ -7,6 +7,8 @@ leaves the reset to the caller. `HostEnv` returns true last observations and cos
 three modes, and raises a `ValueError` if a number is not finite.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from gymnasium.vector import (
     VectorEnv,
     VectorWrapper,
 )
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import iterate
 from jaxtyping import Bool, Float, Float32
 
@@ -145,7 +148,8 @@ class HostEnv:
         takes_seeds = getattr(bare, "takes_seeds", False) is True
         takes_seeds |= isinstance(bare, SyncVectorEnv | AsyncVectorEnv)
         many: Any = [int(one) for one in seeds.generate_state(self.num_envs)]
-        raw, _ = self.vector.reset(seed=many if takes_seeds else seed)
+        with self._explained("reset"):
+            raw, _ = self.vector.reset(seed=many if takes_seeds else seed)
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         self._remember(raw)
@@ -190,7 +194,9 @@ class HostEnv:
         """Step without checks; return the step, its costs, and which rows are valid."""
         taken = self._own_action(action)
         # A copy, because an environment may write into the action that it receives.
-        values = unpack_step(self.vector.step(taken.copy()), self.spec.name)
+        with self._explained("step"):
+            result = self.vector.step(taken.copy())
+        values = unpack_step(result, self.spec.name)
         observation, reward, cost, *ends, infos = values
         terminated, truncated = (np.array(end, bool) for end in ends)
         ended = terminated | truncated
@@ -214,6 +220,28 @@ class HostEnv:
             for *values, is_step in steps
         ]
         return step, readings, valid
+
+    @contextmanager
+    def _explained(self, call: str) -> Iterator[None]:
+        """Explain the end of a process, of this one or of an environment's own."""
+        place = f"{self.spec.name}.{call}, after {self.steps:,} steps"
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            vector: Any = self.vector.unwrapped
+            if isinstance(vector, AsyncVectorEnv):
+                # Closing would wait for the answer that was lost.
+                vector._state = AsyncState.DEFAULT
+                vector.close(terminate=True)
+            raise ValueError(
+                f"The process of an environment ended in {place}: it was killed, was out "
+                "of memory, or called exit. Train with vectorization='sync' to see why."
+            ) from error
+        except SystemExit as error:
+            raise ValueError(
+                f"The environment called sys.exit in {place}. Raise an error there, or "
+                "end the episode."
+            ) from error
 
     def flatten(self, observation: Any) -> Float32[np.ndarray, " observation"]:
         """Flatten one observation, for example a dict, of a single environment."""
@@ -263,7 +291,8 @@ class HostEnv:
         if self._mode is AutoresetMode.NEXT_STEP or not np.count_nonzero(ended):
             return raw, flat, flat
         if self._mode is AutoresetMode.DISABLED:
-            raw, _ = self.vector.reset(options={"reset_mask": ended.copy()})
+            with self._explained("reset"):
+                raw, _ = self.vector.reset(options={"reset_mask": ended.copy()})
             first = self._flatten_batch(raw)
             return raw, np.where(ended[:, None], first, flat), flat
         reached = flat.copy()

@@ -115,7 +115,7 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             else read_value(cost)
         }
         for key in self.env_metadata.metric_names:
-            if key in info:
+            if isinstance(info, dict) and key in info:
                 reported[key] = _as_number(info[key])
                 if reported[key] is None:
                     raise ValueError(
@@ -128,8 +128,12 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"{name} returned the reward {reward!r}, which is not a number. Return "
                 "float(reward)."
             )
-        is_truncated = bool(truncated) or self._elapsed >= self._limit
-        return flat, number, bool(terminated), is_truncated, reported
+        ends = [
+            _as_flag(value, word, name)
+            for word, value in (("terminated", terminated), ("truncated", truncated))
+        ]
+        is_truncated = ends[1] or self._elapsed >= self._limit
+        return flat, number, ends[0], is_truncated, reported
 
     @property
     def env_state(self) -> dict[str, Any] | None:
@@ -148,6 +152,19 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         # A copy, because an environment may write its next observation into this one.
         if self._cost_fn is not None:
             self._observation = deepcopy(observation)
+
+
+def _as_flag(value: Any, word: str, name: str) -> bool:
+    """Return whether an episode has ended; the text "False" would count as true."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "bui":
+        raise ValueError(
+            f"{name} returned {value!r} as {word}, which is not true or false. Return "
+            f"bool({word})."
+        )
+    return bool(array.item())
 
 
 def _as_number(value: Any) -> float | None:
