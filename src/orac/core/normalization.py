@@ -1,6 +1,7 @@
 """Running mean and variance of observations, to scale the networks' inputs.
 
-They are part of the agent's state, so a checkpoint and an exported policy scale alike.
+They are part of the agent's state, so a checkpoint and an exported policy scale
+observations in the same way.
 """
 
 from typing import NamedTuple

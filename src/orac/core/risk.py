@@ -90,7 +90,7 @@ def distort(measure: RiskMeasure, levels: Levels) -> Levels:
 
 
 def distort_levels(measure: RiskMeasure, levels: Levels) -> Levels:
-    """Return the inverse of D: levels at which plain widths weigh by `measure`.
+    """Map levels by the inverse of D: a plain weighted sum at these levels is the risk.
 
     For CVaR it maps [0, 1] to [1 - tail, 1], so that every quantile that an implicit
     network is asked for lies in the tail.
@@ -105,7 +105,7 @@ def level_weights(
 
     Exact for any step distribution: w_k = D(u_k) - D(u_{k-1}), u the summed widths.
     """
-    # Widths under `jit` cannot be looked at.
+    # Traced widths have no values that could be checked.
     if not isinstance(widths, Tracer):
         valid = jnp.isfinite(widths).all() and (widths >= 0).all()
         if not valid or not (widths.sum(axis=-1) > 0).all():

@@ -14,7 +14,7 @@ NO_CHECKPOINTS = "This run has no checkpoints; pass out= to learn to write them.
 
 @runtime_checkable
 class Logger(Protocol):
-    """What the training loop writes to."""
+    """Interface of the loggers that the training loop writes to."""
 
     def write_metrics(self, row: dict[str, float]) -> None: ...
 
@@ -107,7 +107,7 @@ class RunLogger:
             self._trackers = open_trackers(
                 self._tracker_names, self.run.path, self._config, self._saved_step or 0
             )
-        # Leave out what has no value yet, for example before an episode has ended.
+        # Leave out metrics without a value, for example before an episode has ended.
         known = {name: value for name, value in row.items() if math.isfinite(value)}
         for tracker in self._trackers:
             tracker.log(step, known)

@@ -1,4 +1,4 @@
-"""Compiler options that measured faster, and the compilation cache between processes."""
+"""Compiler options that make updates faster, and the compilation cache."""
 
 import os
 import sys
@@ -31,9 +31,9 @@ def compiler_options() -> dict[str, Any]:
 def keep_compiled_programs() -> None:
     """Turn on JAX's compilation cache, unless the user has configured it.
 
-    The folder belongs to the user alone; otherwise the cache stays off with a message.
-    There is one folder per number of threads: XLA splits its loops by that number, so a
-    program compiled for another number could give other bits.
+    Only the user may have access to the folder; otherwise the cache stays off with a
+    message. There is one folder per number of threads: XLA splits its loops by that number,
+    so a program compiled for another number could give other bits.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

@@ -1,8 +1,9 @@
-"""The dual ("linear") form: CVaR as an infimum over a pivot, which joins the inputs.
+"""The dual ("linear") form: CVaR as an infimum over a pivot, an input of the networks.
 
 `risk = mean_k relu(q_k - pivot) / tail + pivot`. Actor and critics take the pivot as an
 input; a sampler of pivots learns, in an outer step, where the pivot should be. In the
-episodic mode the cost already paid enters too, so that the gate is on the whole episode.
+episodic mode the pivot is compared with the cost of the whole episode, including the cost
+already paid.
 """
 
 from functools import partial
@@ -29,13 +30,13 @@ from orac.core.types import Metrics, Transition
 def append_pivot(
     observation: Float[Array, "batch observation"], context: Context
 ) -> Float[Array, "batch input"]:
-    """Return what actor and critics see: the observation and the pivot. Eq. (35)."""
+    """Return the inputs of actor and critics: the observation and the pivot. Eq. (35)."""
     return jnp.concatenate([observation, context.pivot], axis=-1)
 
 
 def reached_discount(context: Context) -> Float[Array, " batch"]:
     """Return the discount factor at this step of the episode, bounded away from 0."""
-    # Numerics: it is divided by, and underflows in episodes of thousands of steps.
+    # Numerics: we divide by it, and it underflows in episodes of thousands of steps.
     return jnp.maximum(context.accumulated_discount, 1e-6)
 
 
