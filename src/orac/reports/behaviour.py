@@ -124,7 +124,7 @@ def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
         return None
     agent, key = loaded.state.agent, jax.random.key(0)
     mean_action = compiled_policy(env.spec, config, True)
-    return lambda observations: mean_action(deployed_policy(agent), key, observations)
+    return lambda observations: mean_action(agent, key, observations)
 
 
 def _training_path(run: Run) -> Path:
