@@ -8,12 +8,14 @@ two runs on one machine do not share one while another is idle.
 import json
 import os
 import platform
+import resource
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orac.config.validation import read_text
 from orac.runs.atomic_io import open_to_write, private_directory, try_lock
@@ -135,3 +137,56 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
     chosen += busy[: threads - len(chosen)]
     os.sched_setaffinity(0, chosen)
     return sorted(chosen)
+
+
+class Need(NamedTuple):
+    """Memory that a setting asks for."""
+
+    setting: str
+    value: Any
+    num_bytes: int
+
+
+def check_memory(needs: Sequence[Need], available: int | None = None) -> None:
+    """Raise an error, before anything is allocated, if a run does not fit into memory.
+
+    The setting that needs most is named, with the largest value that fits if it is a number.
+    """
+    available = available_memory() if available is None else available
+    total = sum(need.num_bytes for need in needs)
+    if available is None or total <= available:
+        return
+    most = max(needs, key=lambda need: need.num_bytes)
+    left = available - (total - most.num_bytes)
+    advice = "Lower it."
+    if isinstance(most.value, int) and left > 0:
+        # Two digits, rounded down, because the estimate is not more precise.
+        fitting = most.value * left // most.num_bytes
+        unit = 10 ** max(0, len(str(fitting)) - 2)
+        advice = f"About {fitting // unit * unit:,} would fit."
+    raise ValueError(
+        f"{most.setting} of {most.value} needs {_gigabytes(most.num_bytes)} of memory, and "
+        f"the run {_gigabytes(total)} in all, but only {_gigabytes(available)} are free. "
+        f"{advice}"
+    )
+
+
+def _gigabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB"
+
+
+def available_memory() -> int | None:
+    """Return the bytes that this process can still allocate, or None if unknown."""
+    limits = []
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(1024 * int(line.split()[1]))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        limits.append(limit - int((group / "memory.current").read_text()))
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if allowed != resource.RLIM_INFINITY:
+        limits.append(allowed)
+    return max(0, min(limits)) if limits else None

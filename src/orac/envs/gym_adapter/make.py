@@ -33,6 +33,7 @@ from orac.envs.gym_adapter.wrapper import (
     make_wrapped,
 )
 
+MAX_HOST_ENVS = 10_000
 VECTORIZATIONS = ("auto", "sync", "async", "vector")
 LARGE_OBSERVATION = 10_000
 """Larger observations cause a warning; 58 x 58 pixels in colour have this size."""
@@ -84,7 +85,8 @@ def make_host(
     """
     check_choice("vectorization", vectorization, VECTORIZATIONS)
     num_envs, episode_length = frozen_value((num_envs, episode_length))
-    check_count("num_envs", num_envs)
+    advice = "Each is a Python object; JAX environments can be more."
+    check_count("num_envs", num_envs, advice=advice, high=MAX_HOST_ENVS)
     if episode_length is not None:
         check_count("episode_length", episode_length)
     names = None if cost_names is None else _checked_names(cost_names, "cost_names")
