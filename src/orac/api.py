@@ -28,11 +28,18 @@ from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, RiskMeasure
 from orac.config.validation import (
     NonFiniteError,
+    check_choice,
     check_range,
     check_seed,
     unknown_name,
 )
-from orac.core.agent import AgentState, mean_action, sampled_action
+from orac.core.agent import (
+    AgentState,
+    PolicyState,
+    deployed_policy,
+    mean_action,
+    sampled_action,
+)
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.costs import (
@@ -49,13 +56,16 @@ from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
+from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
 from orac.training import saving
+from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Callback, Counters, Runner, run_loop
+from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogger
+from orac.training.state import memory_needs
 
 LAMBDA = (lambda: None).__name__
 """`<lambda>`, the `__name__` of a lambda function."""
@@ -153,6 +163,7 @@ class Agent:
                 NotRecordedWarning,
                 stacklevel=2,
             )
+        check_memory(memory_needs(self.spec, self.config, with_replay=True))
         if out is not None:
             if self.num_timesteps:
                 raise ValueError(
@@ -234,32 +245,63 @@ class Agent:
             return f"The agent was loaded from {self._source}; load it again."
         return NO_CHECKPOINTS
 
+    @property
+    def best(self) -> Delivered | None:
+        """The policy that the run delivers, with what was measured of it.
+
+        It is the one of highest reward among those that were measured within the limits,
+        or the one of least risk if there was none. None before the first evaluation, and
+        for agents whose multiplier follows the critics.
+        """
+        candidates = self.runner.state.candidates
+        return delivered(candidates) if candidates else None
+
+    def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
+        """Return a policy, and whether it acts with its mean action.
+
+        `checkpoint` is "best" for the delivered policy, "last" for the one at the last
+        step, or None for the best if there is one and otherwise the last.
+        """
+        if checkpoint is not None:
+            check_choice("checkpoint", checkpoint, ("best", "last"))
+        agent, best = self._finite_agent(), self.best
+        if checkpoint == "best" and best is None:
+            raise ValueError(
+                "checkpoint 'best' needs a policy that was evaluated during training, and "
+                "this agent has none. Use checkpoint='last'."
+            )
+        if best is None or checkpoint == "last":
+            return deployed_policy(agent), uses_mean(self.runner)
+        return best.policy, not best.samples
+
     def predict(
         self,
         observation: Any,
         state: Any = None,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
         seed: int | None = None,
     ) -> tuple[np.ndarray, Any]:
         """Return the action for one observation or a batch, in the environment's box.
 
-        A dict or tuple observation is flattened. `state` is there for compatibility with
-        Stable-Baselines3; these policies have none. If `deterministic` is False, the
-        action is sampled with `seed`.
+        It is the action of the delivered policy (`best`) if there is one, and otherwise of
+        the current policy. `deterministic` True uses the mean action, False samples an
+        action with `seed`, and None does what the policy was measured with. A dict or tuple
+        observation is flattened. `state` is there for compatibility with Stable-Baselines3;
+        these policies have none.
         """
         if isinstance(self.runner, HostRunner) and is_nested(observation):
             observation = self.runner.env.flatten(observation)
         size = self.spec.observation_size
         rows = observation_rows(observation, size)
         batch = jnp.asarray(rows.reshape(-1, size))
-        agent = self._finite_agent()
-        if deterministic:
-            action = mean_action(agent, batch, self.runner.learner)
+        policy, uses_mean_action = self.policy_of()
+        if uses_mean_action if deterministic is None else deterministic:
+            action = mean_action(policy, batch, self.runner.learner)
         else:
             seed = np.random.randint(2**31) if seed is None else seed
             check_seed("seed", seed)
             key = jax.random.key(seed)
-            action = sampled_action(key, agent, batch, self.runner.learner)
+            action = sampled_action(key, policy, batch, self.runner.learner)
         action = np.asarray(to_box(self.spec, action))
         if not np.isfinite(action).all():
             raise NonFiniteError(
@@ -271,18 +313,22 @@ class Agent:
     def evaluate(
         self,
         episodes: int = 100,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
         tails: float | Sequence[float] = (),
         seed: int | None = None,
+        checkpoint: str | None = None,
     ) -> Evaluation:
-        """Play whole episodes of the current policy and summarise reward, cost and risk.
+        """Play whole episodes of a policy and summarise reward, cost and risk.
 
+        The policy is that of `policy_of(checkpoint)`: the delivered one by default.
         Without a seed, the same call plays the same episodes again. A seed selects other
         episodes; the same seed gives the same starts for every policy.
         """
         tails = checked_tails(tails)
-        self._finite_agent()
-        rolled = self.runner.evaluate(episodes, deterministic, seed)
+        policy, uses_mean_action = self.policy_of(checkpoint)
+        if deterministic is not None:
+            uses_mean_action = deterministic
+        rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
         summary = summarise(
             rolled,
             self.config.constraints,
@@ -301,11 +347,16 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
-        saving.save_agent(path, self.config, self.spec, self._finite_agent())
+        agent, candidates = self._finite_agent(), self.runner.state.candidates
+        saving.save_agent(path, self.config, self.spec, agent, candidates)
 
-    def export(self, path: str | Path) -> None:
-        """Write the policy for deployment; `orac.policy.load` runs it with only NumPy."""
-        saving.export_policy(path, self.config, self.spec, self._finite_agent())
+    def export(self, path: str | Path, checkpoint: str | None = None) -> None:
+        """Write the policy for deployment; `orac.policy.load` runs it with only NumPy.
+
+        The policy is that of `policy_of(checkpoint)`: the delivered one by default.
+        """
+        policy, uses_mean_action = self.policy_of(checkpoint)
+        saving.export_policy(path, self.config, self.spec, policy, uses_mean_action)
 
     def close(self) -> None:
         """Close the environment."""
@@ -407,13 +458,13 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
             )
         for message in loaded.warnings:
             warnings.warn(message, stacklevel=2)
-        rounds, state = loaded.state.rounds, loaded.state.agent
-        agent.runner.state = agent.runner.state._replace(rounds=rounds)
+        state, candidates = loaded.state.agent, loaded.state.candidates
+        agent.runner.state = agent.runner.state._replace(rounds=loaded.state.rounds)
     else:
-        config, state = saving.load_agent(path)
+        config, state, candidates = saving.load_agent(path)
         agent = Agent(choose_env(config, env), config, **options)
         saving.check_shapes(state, agent.runner.state.agent, path)
-    agent.runner.state = agent.runner.state._replace(agent=state)
+    agent.runner.state = agent.runner.state._replace(agent=state, candidates=candidates)
     agent._source = path
     return agent
 
@@ -445,6 +496,7 @@ def resume(
                 f"The run was started with the cost function {config.env.cost_fn} and "
                 f"continues with {agent.config.env.cost_fn}."
             )
+        check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
         logger = RunLogger(run, agent.runner, trackers)
         messages = logger.restore(agent.runner, agent._counters)
         if agent.num_timesteps < config.training.total_steps:
@@ -487,12 +539,13 @@ def make_runner(
     """Return the runner for this environment: compiled for JAX, otherwise on the host."""
     params = dict(config.env.params)
     if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
-        return DeviceRunner(envs.make(env, **params), config)
+        env = envs.make(env, **params)
     if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
         if cost_fn is not None:
             raise ValueError(
                 "cost_fn must be None for a JAX environment, which reports its own cost."
             )
+        check_memory(memory_needs(env.spec, config, with_replay=False))
         return DeviceRunner(env, config)
     options: dict[str, Any] = {
         "cost_fn": cost_fn,
@@ -505,6 +558,7 @@ def make_runner(
     if config.env.id == LAMBDA:
         config = replace(config, env=replace(config.env, id=host.class_name))
     check_environment(host, seed=config.seed)
+    check_memory(memory_needs(host.spec, config, with_replay=False))
     # An environment object cannot be copied, so training and evaluation share it.
     shared = not (isinstance(env, str) or callable(env))
     evaluation_env = host if shared else make_host(env, 1, **options)

@@ -30,6 +30,8 @@ class Policy:
     def __init__(self, arrays, path="the policy"):
         self.arrays = arrays
         self.num_layers = int(arrays["num_layers"])
+        self.deterministic = bool(arrays.get("deterministic", True))
+        self.generator = np.random.default_rng()
         for name, values in arrays.items():
             if not np.isfinite(values).all():
                 raise NotFinite(
@@ -47,6 +49,8 @@ class Policy:
         """Return the action for one observation or a batch, in the environment's box.
 
         With `noise`, standard normal numbers of the action's shape, the action is sampled.
+        Without it, the action is the mean, or a random sample if that is what the policy
+        was measured with (`deterministic` False).
         """
         arrays = self.arrays
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
@@ -62,6 +66,8 @@ class Policy:
             if i < self.num_layers - 1:
                 rows = np.maximum(rows, 0)
         mean, raw = np.split(rows, 2, axis=1)
+        if noise is None and not self.deterministic:
+            noise = self.generator.standard_normal(mean.shape)
         if noise is not None:
             low, high = arrays["log_std_range"]
             std = np.exp((high + low) / 2 + (high - low) / 2 * np.tanh(raw))

@@ -222,9 +222,14 @@ def test_evaluation_never_shifts(algo):
     plain = small_config(algo.replace("orac", "wcsac"))
     state = make_agent(config)
     observation = make_batch(config).observation
-    action = agent_core.mean_action(state, observation, learner_of(config))
+    action = agent_core.mean_action(
+        agent_core.deployed_policy(state), observation, learner_of(config)
+    )
     assert_same_bits(
-        action, agent_core.mean_action(state, observation, learner_of(plain))
+        action,
+        agent_core.mean_action(
+            agent_core.deployed_policy(state), observation, learner_of(plain)
+        ),
     )
     # Nothing that the shift is made of has a say.
     other = make_agent(config, seed=1)
@@ -234,10 +239,17 @@ def test_evaluation_never_shifts(algo):
         multiplier=other.multiplier._replace(value=other.multiplier.value + 5),
     )
     assert_same_bits(
-        action, agent_core.mean_action(changed, observation, learner_of(config))
+        action,
+        agent_core.mean_action(
+            agent_core.deployed_policy(changed), observation, learner_of(config)
+        ),
     )
-    sampled = agent_core.sampled_action(KEY, state, observation, learner_of(config))
-    again = agent_core.sampled_action(KEY, changed, observation, learner_of(plain))
+    sampled = agent_core.sampled_action(
+        KEY, agent_core.deployed_policy(state), observation, learner_of(config)
+    )
+    again = agent_core.sampled_action(
+        KEY, agent_core.deployed_policy(changed), observation, learner_of(plain)
+    )
     assert_same_bits(sampled, again)
     assert (sampled != action).any()
 

@@ -319,5 +319,7 @@ def test_updates_find_the_constrained_optimum_and_its_multiplier():
     # It circles the saddle point, so look at the average of the last half.
     assert float(multiplier[2000:].mean()) == pytest.approx(1, abs=0.15)
     assert float(risk[2000:].mean()) == pytest.approx(1, abs=0.1)
-    action = agent_core.mean_action(agent, jnp.ones((1, 1)), learner)
+    action = agent_core.mean_action(
+        agent_core.deployed_policy(agent), jnp.ones((1, 1)), learner
+    )
     assert abs(float(action[0, 0])) < 0.6

@@ -128,5 +128,7 @@ def test_evaluation_uses_the_mean_pivot():
     share = jnp.full((BATCH, 1), jax.nn.sigmoid(0.4))
     inputs = jnp.concatenate([observation, share], axis=1)
     mean, _ = networks.apply_actor(agent.actor.params, inputs)
-    found = agent_core.mean_action(agent, observation, learner_of(config))
+    found = agent_core.mean_action(
+        agent_core.deployed_policy(agent), observation, learner_of(config)
+    )
     np.testing.assert_allclose(found, jnp.tanh(mean), rtol=1e-6)

@@ -285,7 +285,9 @@ def practise(env, config, rounds, temperature=None, multiplier=None, seed=0):
 
 @partial(jax.jit, static_argnames=("env", "config"))
 def _mean_action(agent, observation, env, config):
-    return agent_core.mean_action(agent, observation, learner_for(env.spec, config))
+    return agent_core.mean_action(
+        agent_core.deployed_policy(agent), observation, learner_for(env.spec, config)
+    )
 
 
 def starting_from(agent, temperature, multiplier):

@@ -14,7 +14,7 @@ from helpers.synthetic_runs import (
     write_run,
 )
 from orac.cli.main import main
-from orac.core.agent import mean_action
+from orac.core.agent import deployed_policy, mean_action
 from orac.envs.base import to_box
 from orac.evaluation.rollout import record_episodes
 from orac.reports import report
@@ -77,7 +77,7 @@ def test_policy_is_the_mean_action_of_the_checkpoint(groups):
     assert not np.allclose(first, second)
     learner = learner_for(env.spec, runs[1].config)
     state = init_state(jax.random.key(1), replace(runs[1].config, seed=0))
-    action = mean_action(state.agent, observations, learner)
+    action = mean_action(deployed_policy(state.agent), observations, learner)
     np.testing.assert_allclose(second, to_box(env.spec, action), rtol=1e-6)
 
 

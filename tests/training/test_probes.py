@@ -26,6 +26,7 @@ from helpers.probes import (
     with_agent,
 )
 from orac.core import critics
+from orac.core.agent import deployed_policy
 from orac.training.device_loop import DeviceRunner
 
 SCALAR = ("sac-lag",)
@@ -211,6 +212,6 @@ def test_the_compiled_loop_finds_the_safe_door_too():
     config = replace(config, training=replace(config.training, total_steps=2944))
     runner = DeviceRunner(TwoDoors(), config)
     runner.advance(184, 184)
-    episodes = runner.evaluate(50)
+    episodes = runner.evaluate(deployed_policy(runner.state.agent), 50)
     assert (episodes.reward == 0).all()
     np.testing.assert_allclose(episodes.cost[:, 0], 4.2, rtol=1e-6)

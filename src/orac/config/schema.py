@@ -27,6 +27,8 @@ Positive = Annotated[float, Range(0, open_low=True)]
 Fraction = Annotated[float, Range(0, 1, open_low=True)]
 Count = Annotated[int, Range(1)]
 CountFromZero = Annotated[int, Range(0)]
+Steps = Annotated[int, Range(1, 2_000_000_000)]
+"""Counted in 32 bits on the device."""
 
 COST_NAME = re.compile(r"[\w.-]+( +[\w.-]+)*")
 
@@ -128,6 +130,8 @@ class Constraint:
     """Risk measure: cvar, mean, wang, power, dual_power or cpw."""
     risk_parameter: float | None = None
     """Parameter of a risk measure other than cvar and mean."""
+    cost_scale: float | None = None
+    """Cost that counts as 1 when the multiplier follows episodes; by default the limit."""
 
     def __post_init__(self):
         freeze(self)
@@ -155,6 +159,14 @@ class Constraint:
                 f"measure {self.risk!r}, got None. Set risk_parameter."
             )
         _ = self.measure
+        if self.cost_scale is not None:
+            name = f"cost_scale of constraint {self.name!r}"
+            check_range(name, self.cost_scale, 0, open_low=True)
+
+    @property
+    def unit(self) -> float:
+        """The cost that counts as 1 in a learner whose multiplier follows episodes."""
+        return self.cost_scale or self.limit
 
     @property
     def measure(self) -> RiskMeasure:
@@ -170,6 +182,9 @@ class Constraint:
 class MultiplierConfig:
     """The Lagrange multiplier of each constraint."""
 
+    follows: Annotated[str, Choice(("critics", "episodes"))] = "critics"
+    """critics: the risk that the critics predict, as in the paper; episodes: the measured
+    risk of whole episodes of the deployed policy."""
     initial: NonNegative = 0.0
     """Value at the start of a run."""
     learning_rate: NonNegative = 5e-4
@@ -182,9 +197,24 @@ class MultiplierConfig:
     """Proportional, integral and derivative gains, on (mean risk - limit) / limit."""
     states: Annotated[str, Choice(("replay", "starts"))] = "replay"
     """States over which risk is averaged: all in the replay, or only initial ones."""
+    episodes_per_unit: Positive = 300.0
+    """Episodes in which the log multiplier moves by 1 when the risk is twice its target."""
+    proportional: NonNegative = 0.1
+    """Proportional gain on the relative error, added to the log multiplier."""
+    margin: Annotated[float, Range(0, 0.9)] = 0.05
+    """Share of the limit by which the target of the measured risk lies below the limit."""
+    dead_zone: Annotated[float, Range(0, 1)] = 0.3
+    """Relative error below the target down to which the multiplier rests."""
+    floor: Positive = 0.05
+    """Lower bound of a multiplier that follows episodes."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")
+        if self.follows == "episodes" and self.initial <= 0:
+            raise ValueError(
+                "multiplier.initial must be above 0 when the multiplier follows episodes, "
+                f"because its logarithm is moved, got {self.initial:g}. Start at 1."
+            )
         if self.cap is not None and self.initial > self.cap:
             raise ValueError(
                 f"multiplier.initial must be at most multiplier.cap ({self.cap:g}), "
@@ -232,6 +262,8 @@ class ExplorationConfig:
     """Read shift_radius as a KL divergence, as OAC does: the length is sqrt(2 radius)."""
     decay: bool = True
     """Decrease the radius linearly to 0 over the run."""
+    decay_when_feasible: bool = False
+    """Decrease the radius further while the measured risk stays within the limit."""
 
     def __post_init__(self):
         check_fields(self, "exploration")
@@ -251,18 +283,23 @@ class AgentConfig:
     """Discount factor of rewards."""
     cost_discount: Fraction = 0.99
     """Discount factor of costs."""
-    hidden_sizes: tuple[Count, ...] = (256, 256)
+    hidden_sizes: tuple[Annotated[int, Range(1, 100_000)], ...] = (256, 256)
     """Widths of the hidden layers of every network."""
-    embedding_size: Count = 64
+    embedding_size: Annotated[int, Range(1, 100_000)] = 64
     """Number of cosines that embed a level in an implicit quantile network."""
     layer_norm: bool = False
     """Apply layer normalisation after each hidden linear map."""
-    num_quantiles: Count = 32
+    critic_layer_norm: bool | None = None
+    """The same for the critics only; by default as layer_norm."""
+    num_quantiles: Annotated[int, Range(1, 10_000)] = 32
     """Quantiles per cost critic in its loss."""
-    num_policy_quantiles: Count = 32
+    num_policy_quantiles: Annotated[int, Range(1, 10_000)] = 32
     """Quantiles per cost critic in the actor's risk; only in the implicit form."""
     num_cost_critics: Annotated[
-        int, Range(1, advice="1 is a critic without an ensemble; the paper has 2 or 5.")
+        int,
+        Range(
+            1, 1000, advice="1 is a critic without an ensemble; the paper has 2 or 5."
+        ),
     ] = 5
     """Members of the cost ensemble, per constraint."""
     kappa: Positive = 1.0
@@ -271,6 +308,18 @@ class AgentConfig:
     """Use one set of random fractions per batch instead of one per row: much faster."""
     bootstrap_on_truncation: bool = True
     """Bootstrap through time limits instead of treating them as terminal."""
+    n_step: Annotated[int, Range(1, 100)] = 1
+    """Steps of reward and cost in the critics' targets before they bootstrap."""
+    centre: bool = False
+    """Subtract the mean reward and cost of the warm-up; needs episodes of fixed length."""
+    divide_by_multipliers: bool = False
+    """Divide the actor's objective, without its entropy, by 1 plus the multipliers."""
+    actor_every: Count = 1
+    """Gradient steps of the critics per gradient step of the actor."""
+    actor_average: Annotated[float, Range(0, 0.999999)] = 0.0
+    """Weight of the past, per update, in the averaged actor that is deployed; 0: none."""
+    deployed_action: Annotated[str, Choice(("mean", "sample", "measured"))] = "mean"
+    """What the deployed policy does: its mean action, a sampled one, or the better one."""
     actor_learning_rate: NonNegative = 3e-4
     """Adam's step size of the actor."""
     reward_critic_learning_rate: NonNegative = 3e-4
@@ -283,6 +332,10 @@ class AgentConfig:
     """Entropy temperature at the start."""
     target_entropy: Number | None = None
     """Entropy that the temperature aims at; by default minus the number of actions."""
+    final_target_entropy: Number | None = None
+    """Entropy aimed at when the schedules have ended; by default target_entropy."""
+    final_learning_rate: Fraction = 1.0
+    """Factor on the networks' learning rates when the schedules have ended."""
     polyak: Fraction = 0.005
     """Polyak coefficient: fraction of the online weights mixed into the target."""
     target_every: Count = 2
@@ -293,6 +346,8 @@ class AgentConfig:
     """Scale observations by running statistics, which are part of the agent's state."""
     reward_scale: Positive = 1.0
     """Factor on rewards in the learner; logged rewards and values are without it."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the episodes' returns."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     pivot: PivotConfig = field(default_factory=PivotConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
@@ -313,6 +368,17 @@ class AgentConfig:
                 f"{self.risk_form!r}, got {self.hidden_sizes}."
             )
 
+    @property
+    def norms_critics(self) -> bool:
+        """Whether the critics have layer norms."""
+        own = self.critic_layer_norm
+        return self.layer_norm if own is None else own
+
+    @property
+    def follows_episodes(self) -> bool:
+        """Whether the multiplier follows the measured risk of episodes."""
+        return self.multiplier.follows == "episodes"
+
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
         """Return the measure that the critics hold: a scalar critic only has the mean."""
         return RiskMeasure("mean") if self.risk_form == "scalar" else constraint.measure
@@ -322,24 +388,29 @@ class AgentConfig:
 class TrainingConfig:
     """The loop: how much experience, how many gradient steps, and how often to write."""
 
-    total_steps: Count = 500_000
+    total_steps: Steps = 500_000
     """Environment steps of the run, over all parallel environments."""
-    num_envs: Count = 1
+    num_envs: Annotated[int, Range(1, 1_000_000)] = 1
     """Number of environments stepped in parallel."""
     learning_starts: CountFromZero = 5_000
     """Environment steps with uniformly random actions before learning."""
-    gradient_steps: Positive = 1.0
+    gradient_steps: Annotated[float, Range(0, 1000, open_low=True)] = 1.0
     """Gradient steps per environment step; 0.125 is one every 8 steps."""
-    batch_size: Count = 256
+    batch_size: Annotated[int, Range(1, 10_000_000)] = 256
     """Transitions per gradient step."""
-    buffer_size: Count = 1_000_000
+    buffer_size: Steps = 1_000_000
     """Capacity of the replay, in transitions."""
-    log_every: Count = 1_000
+    log_every: Annotated[int, Range(1, 10_000_000)] = 1_000
     """Environment steps between two rows of metrics.csv."""
     checkpoint_every: Count = 10_000
     """Environment steps between two checkpoints."""
     keep_replay: bool = True
     """Save the replay in checkpoints; without it a resumed run is not exact."""
+    deployed_envs: CountFromZero | None = None
+    """Environments on the host that act with the deployed policy when the multiplier
+    follows episodes; by default half of them."""
+    restarts: CountFromZero = 0
+    """How often a stuck actor is replaced by a new one."""
 
     def __post_init__(self):
         check_fields(self, "training")
@@ -359,7 +430,7 @@ class EvaluationConfig:
 
     every: CountFromZero = 10_000
     """Environment steps between two evaluations; 0 evaluates only at the end."""
-    episodes: Count = 100
+    episodes: Annotated[int, Range(1, 10_000_000)] = 100
     """Episodes per evaluation."""
     deterministic: bool = True
     """Act with the policy's mean; otherwise sample it."""
@@ -376,13 +447,18 @@ class EnvConfig:
     """A Gymnasium id; `orac envs` lists those that run on device."""
     params: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment, as name and value pairs."""
-    episode_length: Count | None = None
+    episode_length: Steps | None = None
     """Maximum length of an episode, for environments that do not declare it."""
     cost_fn: str | None = None
     """Function that computes the cost, as module:function; only --cost-fn imports it."""
 
     def __post_init__(self):
         check_fields(self, "env")
+        if not isinstance(self.id, str) or not self.id.strip():
+            raise ValueError(
+                f"env.id must be the id of an environment, got {self.id!r}. `orac envs` "
+                "lists some."
+            )
         try:
             hash(self.params)
         except TypeError:
@@ -427,5 +503,17 @@ class Config:
             ):
                 raise ValueError(
                     "the scalar form learns only the mean of a cost, got risk "
-                    f"{constraint.risk!r}. Use risk_form='implicit'."
+                    f"{constraint.risk!r}. Use risk_form='quantile'."
                 )
+            if self.agent.follows_episodes and constraint.unit <= 0:
+                raise ValueError(
+                    f"constraint {constraint.name!r} has a limit of 0, so its costs cannot "
+                    "be divided by the limit. Set cost_scale to a cost that is clearly too "
+                    "high; note that a limit of 0 can never be certified from samples."
+                )
+        updates = max(round(self.training.gradient_steps * self.training.num_envs), 1)
+        if updates % self.agent.actor_every:
+            raise ValueError(
+                "agent.actor_every must divide the gradient steps per round, which are "
+                f"{updates}, got {self.agent.actor_every}. Use 1, or more environments."
+            )

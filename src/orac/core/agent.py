@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac.config.schema import AgentConfig
 from orac.core import critics, exploration, lagrange, networks, normalization
@@ -45,6 +45,42 @@ class AgentState(NamedTuple):
     pivot: ParamState
     observation_stats: ObservationStats
     gradient_steps: Int[Array, ""]
+    actor_average: Any = ()
+    """Average of the actor's parameters, which is deployed; if empty, the actor itself
+    is."""
+    steering: Any = ()
+    """A `Steering`, if the multiplier follows episodes."""
+    centre: Any = ()
+    """A `Centre`, if rewards and costs are centred."""
+    return_stats: Any = ()
+    """Statistics of the episodes' returns, if they scale the rewards."""
+
+
+class Steering(NamedTuple):
+    """Decisions that follow from measured episodes, apart from the multipliers."""
+
+    clock: Float[Array, ""]
+    """Progress of the schedules of entropy, learning rates and shift radius, in [0, 1]."""
+    radius_factor: Float[Array, ""]
+    """Factor on the shift radius; a restart of the actor doubles it."""
+    samples: Bool[Array, ""]
+    """Whether the deployed policy samples its actions instead of using their mean."""
+
+
+class Centre(NamedTuple):
+    """Mean reward and cost of a step during the warm-up."""
+
+    reward: Float[Array, ""]
+    cost: Float[Array, " constraint"]
+
+
+class PolicyState(NamedTuple):
+    """The parameters of a policy, as they are evaluated, stored as a candidate and
+    exported."""
+
+    actor: networks.Mlp
+    observation_stats: ObservationStats
+    pivot: Float[Array, " constraint"]
 
 
 class Learner(NamedTuple):
@@ -75,7 +111,8 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
     )
     sizes = (inputs + problem.action_size, *config.hidden_sizes, 1)
     reward_keys = jax.random.split(reward_key, 2)
-    reward = tuple(networks.init_mlp(k, sizes, config.layer_norm) for k in reward_keys)
+    norms = config.norms_critics
+    reward = tuple(networks.init_mlp(k, sizes, norms) for k in reward_keys)
     cost = learner.costs.init(cost_key)
     temperature = jnp.log(jnp.float32(config.initial_temperature))
     count = problem.num_constraints
@@ -90,6 +127,35 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
         pivot=init_params(jnp.zeros(count), optimizers.pivot),
         observation_stats=normalization.init(problem.observation_size),
         gradient_steps=jnp.int32(0),
+        actor_average=jax.tree.map(jnp.copy, actor) if config.actor_average else (),
+        steering=init_steering(config) if config.follows_episodes else (),
+        centre=Centre(jnp.float32(0), jnp.zeros(count)) if config.centre else (),
+        return_stats=normalization.init(1) if config.normalize_rewards else (),
+    )
+
+
+def init_steering(config: AgentConfig) -> Steering:
+    """Return the start of all schedules."""
+    samples = jnp.asarray(config.deployed_action == "sample")
+    return Steering(jnp.float32(0), jnp.float32(1), samples)
+
+
+def restart_actor(
+    key: Key[Array, ""], state: AgentState, learner: Learner
+) -> AgentState:
+    """Replace the actor, its average and the temperature by new ones, and explore wider.
+
+    Critics, multipliers and statistics stay as they are.
+    """
+    new = init(key, learner)
+    steering = state.steering._replace(
+        clock=jnp.float32(0), radius_factor=2 * state.steering.radius_factor
+    )
+    return state._replace(
+        actor=new.actor,
+        actor_average=new.actor_average,
+        log_temperature=new.log_temperature,
+        steering=steering,
     )
 
 
@@ -129,6 +195,10 @@ def act(
 
     if learner.config.behaviour != "optimistic":
         return plain(), {}
+    if learner.config.follows_episodes:
+        shift_radius = shift_radius * state.steering.radius_factor
+        if learner.config.exploration.decay_when_feasible:
+            shift_radius = shift_radius * (1 - state.steering.clock)
     return jax.lax.cond(jnp.asarray(shift_radius) > 0, optimistic, unshifted)
 
 
@@ -156,9 +226,25 @@ def shift_mean(
         )
 
     limits, unit = costs.remaining_limits(context)
+    if learner.config.centre:
+        # Centred critics are lower by the mean cost of all steps to come.
+        share = state.centre.cost / learner.problem.units
+        limits = limits - (share / (1 - learner.config.cost_discount))[:, None]
     return exploration.shift_policy(
         mean, std, bounds, state.multiplier.value, limits, shift_radius, unit
     )
+
+
+def deployed_action(
+    key: Key[Array, ""],
+    state: AgentState,
+    observation: Float[Array, "batch observation"],
+    learner: Learner,
+) -> Float[Array, "batch action"]:
+    """Return the deployed policy's action: its mean, or a sample of it."""
+    mean, std = policy(deployed_policy(state), observation, learner)
+    sampled = networks.sample_action(key, mean, std)[0]
+    return jnp.where(state.steering.samples, sampled, jnp.tanh(mean))
 
 
 def reward_values(
@@ -171,42 +257,53 @@ def reward_values(
     return networks.apply_ensemble(members, rows)[..., 0]
 
 
+def deployed_policy(state: AgentState) -> PolicyState:
+    """Return the policy that is evaluated and deployed: the averaged actor, if any."""
+    actor = state.actor_average or state.actor.params
+    return PolicyState(actor, state.observation_stats, state.pivot.params)
+
+
 def policy(
-    state: AgentState, observation: Float[Array, "batch observation"], learner: Learner
+    state: PolicyState, observation: Float[Array, "batch observation"], learner: Learner
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
-    """Return mean and standard deviation of the unshifted actor, for evaluations."""
+    """Return mean and standard deviation of a policy, without the exploration's shift."""
     scaled = normalization.scale(state.observation_stats, observation, learner.config)
-    context = Context.start(scaled.shape[0], mean_pivot(state.pivot.params))
+    context = Context.start(scaled.shape[0], mean_pivot(state.pivot))
     inputs = learner.costs.network_inputs(scaled, context)
-    return networks.apply_actor(state.actor.params, inputs)
+    return networks.apply_actor(state.actor, inputs)
 
 
 def mean_action(
-    state: AgentState, observation: Float[Array, "batch observation"], learner: Learner
+    state: PolicyState, observation: Float[Array, "batch observation"], learner: Learner
 ) -> Float[Array, "batch action"]:
-    """Return the actor's mean action."""
+    """Return the policy's mean action."""
     return jnp.tanh(policy(state, observation, learner)[0])
 
 
 def sampled_action(
     key: Key[Array, ""],
-    state: AgentState,
+    state: PolicyState,
     observation: Float[Array, "batch observation"],
     learner: Learner,
 ) -> Float[Array, "batch action"]:
-    """Return an action sampled from the actor."""
+    """Return an action sampled from the policy."""
     mean, std = policy(state, observation, learner)
     return networks.sample_action(key, mean, std)[0]
 
 
 def update(
-    key: Key[Array, ""], state: AgentState, batch: Transition, learner: Learner
+    key: Key[Array, ""],
+    state: AgentState,
+    batch: Transition,
+    learner: Learner,
+    only_critics: bool = False,
 ) -> tuple[AgentState, Metrics]:
     """Take one gradient step towards the best policy within its limits. Eq. (1).
 
-    Updates critics, actor, temperature, multipliers and target critics, in this order.
-    The pivots (`CostModel.outer_step`) and the observation statistics are updated by the
-    training loop.
+    Updates critics, actor, temperature, multipliers and target critics, in this order;
+    with `only_critics` just the critics and their targets. The pivots
+    (`CostModel.outer_step`), the observation statistics and multipliers that follow
+    episodes are updated by the training loop.
     """
     config = learner.config
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
@@ -218,19 +315,6 @@ def update(
         critic_key, state, prepared, learner
     )
     online = (reward_critics.params, cost_critics.params)
-    actor, log_prob, risk, actor_metrics = update_actor(
-        actor_key, state, online, prepared, learner
-    )
-    log_temperature = update_temperature(state, log_prob, learner)
-    mask = lagrange.initial_state_mask(prepared.context.accumulated_discount, config)
-    multiplier = lagrange.update(
-        state.multiplier,
-        risk,
-        learner.problem.limits,
-        config,
-        learner.optimizers.multiplier,
-        mask,
-    )
     gradient_steps = state.gradient_steps + 1
     target_reward, target_cost = update_targets(
         gradient_steps,
@@ -239,14 +323,34 @@ def update(
         config,
     )
     new_state = state._replace(
-        actor=actor,
         reward_critics=reward_critics,
         cost_critics=cost_critics,
         target_reward_critics=target_reward,
         target_cost_critics=target_cost,
+        gradient_steps=gradient_steps,
+    )
+    if only_critics:
+        return new_state, critic_metrics
+    actor, log_prob, risk, actor_metrics = update_actor(
+        actor_key, state, online, prepared, learner
+    )
+    log_temperature = update_temperature(state, log_prob, learner)
+    mask = lagrange.initial_state_mask(prepared.context.accumulated_discount, config)
+    multiplier = state.multiplier
+    if not config.follows_episodes:
+        multiplier = lagrange.update(
+            multiplier,
+            risk,
+            learner.problem.limits,
+            config,
+            learner.optimizers.multiplier,
+            mask,
+        )
+    new_state = new_state._replace(
+        actor=actor,
+        actor_average=average_actor(state.actor_average, actor.params, config),
         log_temperature=log_temperature,
         multiplier=multiplier,
-        gradient_steps=gradient_steps,
     )
     metrics = {
         **critic_metrics,
@@ -276,8 +380,50 @@ def prepare_batch(
         )
         for observation in (batch.observation, batch.next_observation)
     )
-    batch = batch._replace(reward=batch.reward * learner.config.reward_scale)
+    reward, cost, config = batch.reward, batch.cost, learner.config
+    if config.centre:
+        reward = reward - state.centre.reward * discounted_steps(batch, config.discount)
+        cost = (
+            cost
+            - state.centre.cost * discounted_steps(batch, config.cost_discount)[:, None]
+        )
+    if learner.problem.cost_units is not None:
+        cost = cost / learner.problem.units
+    batch = batch._replace(reward=reward * reward_scale(state, config), cost=cost)
     return PreparedBatch(batch, context, inputs, next_inputs)
+
+
+def discounted_steps(batch: Transition, discount: float) -> Float[Array, " batch"]:
+    """Return the discounted number of steps that each row of a batch sums."""
+    if isinstance(batch.steps, tuple):
+        return jnp.ones_like(batch.reward)
+    if discount == 1:
+        return batch.steps.astype(jnp.float32)
+    return (1 - discount**batch.steps) / (1 - discount)
+
+
+def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
+    """Return the discount of the value at the end of each row of a batch."""
+    return discount if isinstance(batch.steps, tuple) else discount**batch.steps
+
+
+def reward_scale(state: AgentState, config: AgentConfig) -> Array | float:
+    """Return the factor on rewards: a constant, or one over the spread of returns."""
+    if not config.normalize_rewards:
+        return config.reward_scale
+    spread = jnp.sqrt(normalization.safe_variance(state.return_stats)[0])
+    # Numerics: if all returns are the same, they say nothing about the scale.
+    return config.reward_scale / jnp.where(spread > 1e-6, spread, 1.0)
+
+
+def average_actor(average: Any, actor: networks.Mlp, config: AgentConfig) -> Any:
+    """Move the averaged actor towards the actor; without averaging, do nothing."""
+    share = 1 - config.actor_average**config.actor_every
+    return (
+        jax.tree.map(lambda a, new: a + share * (new - a), average, actor)
+        if average
+        else ()
+    )
 
 
 def update_critics(
@@ -298,16 +444,20 @@ def update_critics(
         reward_values(state.target_reward_critics, next_inputs, next_action),
         next_log_prob,
         jnp.exp(state.log_temperature.params),
-        config.discount,
+        bootstrap_discount(transition, config.discount),
     )
     following = costs.critic_quantiles(
         target_key, state.target_cost_critics, next_inputs, next_action
     )
     cost_targets = following._replace(
         values=critics.cost_targets(
-            transition.cost.T, ends, following.values, config.cost_discount
+            transition.cost.T,
+            ends,
+            following.values,
+            bootstrap_discount(transition, config.cost_discount),
         )
     )
+    scale = reward_scale(state, config)
 
     def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
         reward_params, cost_params = params
@@ -321,19 +471,32 @@ def update_critics(
         metrics = {
             "critic/reward_loss": reward_loss,
             "critic/cost_loss": cost_loss,
-            "critic/reward_value": values.mean() / config.reward_scale,
-            "critic/reward_spread": spread / config.reward_scale,
+            "critic/reward_value": values.mean() / scale,
+            "critic/reward_spread": spread / scale,
         }
         return reward_loss + cost_loss, metrics
 
     params = (state.reward_critics.params, state.cost_critics.params)
     gradients, metrics = jax.grad(loss, has_aux=True)(params)
-    optimizers = learner.optimizers
+    optimizers, factor = learner.optimizers, learning_rate_factor(state, config)
     return (
-        apply_gradients(optimizers.reward_critics, state.reward_critics, gradients[0]),
-        apply_gradients(optimizers.cost_critics, state.cost_critics, gradients[1]),
+        apply_gradients(
+            optimizers.reward_critics, state.reward_critics, gradients[0], factor
+        ),
+        apply_gradients(
+            optimizers.cost_critics, state.cost_critics, gradients[1], factor
+        ),
         metrics,
     )
+
+
+def learning_rate_factor(
+    state: AgentState, config: AgentConfig
+) -> Float[Array, ""] | None:
+    """Return the factor on the networks' learning rates, which the schedule lowers."""
+    if not config.follows_episodes or config.final_learning_rate == 1:
+        return None
+    return 1 - (1 - config.final_learning_rate) * state.steering.clock
 
 
 def update_actor(
@@ -364,7 +527,12 @@ def update_actor(
         average = cost.values.mean(axis=1)
         risk = costs.risk(average, cost.fractions.widths, context)
         penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)
-        total = (temperature * log_prob - value + penalty).mean()
+        if learner.config.divide_by_multipliers:
+            # Adam would undo a scaling of the whole loss, so the entropy is not divided.
+            objective = (value - penalty) / (1 + state.multiplier.value.sum())
+            total = (temperature * log_prob - objective).mean()
+        else:
+            total = (temperature * log_prob - value + penalty).mean()
         metrics = {"actor/loss": total, "actor/std": std.mean()}
         for m, name in enumerate(learner.problem.names):
             spread = exploration.ensemble_spread(cost.values[m]).mean()
@@ -374,7 +542,8 @@ def update_actor(
     gradient, (log_prob, risk, metrics) = jax.grad(loss, has_aux=True)(
         state.actor.params
     )
-    actor = apply_gradients(learner.optimizers.actor, state.actor, gradient)
+    factor = learning_rate_factor(state, learner.config)
+    actor = apply_gradients(learner.optimizers.actor, state.actor, gradient, factor)
     metrics["actor/entropy"] = -log_prob.mean()
     return actor, log_prob, costs.episode_risk(risk, context), metrics
 
@@ -385,6 +554,10 @@ def update_temperature(
     """Move the entropy towards its target."""
     target = learner.config.target_entropy
     target = -learner.problem.action_size if target is None else target
+    final = learner.config.final_target_entropy
+    if final is not None and learner.config.follows_episodes:
+        # The entropy reaches its final value when the learning rates still have to fall.
+        target = target + (final - target) * jnp.minimum(state.steering.clock / 0.8, 1)
     excess = log_prob.mean() + target
 
     def loss(log_temperature: Array) -> Array:
@@ -411,6 +584,8 @@ def constraint_metrics(
     """Return multiplier, mean risk and limit of every constraint, for the log."""
     limits = learner.problem.limits
     mean_risk = risk.mean(axis=1)
+    if learner.problem.cost_units is not None:
+        limits, mean_risk = (x * learner.problem.units for x in (limits, mean_risk))
     if learner.config.multiplier.states == "starts":
         # A batch may hold no initial state; then the last value seen is logged again.
         mean_risk = limits + state.multiplier.previous_error

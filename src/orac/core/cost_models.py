@@ -28,6 +28,8 @@ class Problem:
     action_size: int
     constraints: tuple[Constraint, ...]
     cost_value_limits: tuple[float, ...]
+    cost_units: tuple[float, ...] | None = None
+    """Costs that count as 1 in the critics; None: costs are learned as they are."""
 
     @property
     def num_constraints(self) -> int:
@@ -44,6 +46,11 @@ class Problem:
         """Limits in critic units, as an array."""
         return jnp.array(self.cost_value_limits, jnp.float32)
 
+    @property
+    def units(self) -> Float[Array, " constraint"]:
+        """Costs that count as 1 in the critics, as an array."""
+        return jnp.array(self.cost_units or (1.0,) * self.num_constraints, jnp.float32)
+
 
 def make_problem(
     observation_size: int,
@@ -51,13 +58,21 @@ def make_problem(
     constraints: tuple[Constraint, ...],
     episode_length: int,
     cost_discount: float,
+    divide_by_limit: bool = False,
 ) -> Problem:
-    """Return the problem with its episode limits converted to critic units. Eq. (6)."""
+    """Return the problem with its episode limits converted to critic units. Eq. (6).
+
+    With `divide_by_limit` nothing in the learner depends on the unit in which an
+    environment counts its costs.
+    """
+    units = tuple(c.unit for c in constraints) if divide_by_limit else None
     limits = tuple(
-        risk.cost_value_limit(constraint.limit, cost_discount, episode_length)
-        for constraint in constraints
+        risk.cost_value_limit(constraint.limit / unit, cost_discount, episode_length)
+        for constraint, unit in zip(
+            constraints, units or (1.0,) * len(constraints), strict=True
+        )
     )
-    return Problem(observation_size, action_size, constraints, limits)
+    return Problem(observation_size, action_size, constraints, limits, units)
 
 
 class Context(NamedTuple):

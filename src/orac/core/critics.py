@@ -81,7 +81,7 @@ def cost_targets(
     cost: Float[Array, "constraint batch"],
     ends: Bool[Array, " batch"],
     next_quantiles: Float[Array, "constraint ensemble batch quantile"],
-    discount: float,
+    discount: Float[Array, " batch"] | float,
 ) -> Float[Array, "constraint ensemble batch quantile"]:
     """Return the cost now plus the discounted quantiles of the cost to come. Eq. (10).
 
@@ -119,7 +119,7 @@ def reward_target(
     next_values: Float[Array, "ensemble batch"],
     next_log_prob: Float[Array, " batch"],
     temperature: Float[Array, ""],
-    discount: float,
+    discount: Float[Array, " batch"] | float,
 ) -> Float[Array, " batch"]:
     """Return the reward plus the discounted soft value from the lower of two critics."""
     soft_value = next_values.min(axis=0) - temperature * next_log_prob

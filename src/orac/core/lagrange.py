@@ -1,9 +1,16 @@
-"""The Lagrange multipliers and their update, by Adam or a PID controller."""
+"""The Lagrange multipliers, which follow the critics' risk or that of measured episodes.
 
-from typing import NamedTuple
+`update` moves them at every gradient step by the risk that the critics predict, as the
+paper does. `follow_episodes` moves their logarithm between gradient steps, by the measured
+risk of episodes of the deployed policy.
+"""
+
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
@@ -18,6 +25,11 @@ class Multiplier(NamedTuple):
     integral: Float[Array, " constraint"]
     previous_error: Float[Array, " constraint"]
     """Mean risk minus limit, when it was last measured."""
+    floor: Any = ()
+    """Only if it follows episodes: lower bound of the logarithm, which remembers where the
+    limit was broken. `integral` is then the logarithm without its proportional part."""
+    fell: Any = ()
+    """Only if it follows episodes: whether the last move was downwards."""
 
 
 def init(
@@ -25,6 +37,16 @@ def init(
 ) -> Multiplier:
     """Return `count` multipliers at their initial value."""
     value = jnp.full(count, config.multiplier.initial, jnp.float32)
+    if config.follows_episodes:
+        floor = jnp.full(count, math.log(config.multiplier.floor), jnp.float32)
+        return Multiplier(
+            value,
+            opt_state=optax.EmptyState(),
+            integral=jnp.log(value),
+            previous_error=jnp.zeros(count),
+            floor=floor,
+            fell=jnp.zeros(count, bool),
+        )
     return Multiplier(
         value,
         optimizer.init(value),
@@ -101,3 +123,50 @@ def move(
     updates, opt_state = optimizer.update(-violation, multiplier.opt_state)
     value = jnp.clip(multiplier.value + jnp.asarray(updates), 0, cap)
     return Multiplier(value, opt_state, multiplier.integral, violation)
+
+
+BROKEN_FACTOR = 1.5
+"""After a break the floor is this factor above the multiplier at which it happened."""
+FLOOR_RELAXES = 20
+"""The floor relaxes by one log unit in this many times `episodes_per_unit`."""
+
+
+def follow_episodes(
+    multiplier: Multiplier,
+    error: Float[np.ndarray, " constraint"],
+    improving: Bool[np.ndarray, " constraint"],
+    episodes: float,
+    config: AgentConfig,
+) -> Multiplier:
+    """Move the log multipliers by a PI controller on the measured risk of episodes.
+
+    `error` is (risk - target) / limit with target = (1 - margin) limit, `improving` tells
+    where the risk is still falling, and `episodes` is the number of episodes that fit into
+    the training steps since the last move. The multiplier rests in the dead zone below the
+    target, and does not rise while the risk is falling. When the limit is broken after the
+    multiplier fell, its floor rises above the value at which that happened.
+    """
+    settings = config.multiplier
+    cap = math.inf if settings.cap is None else math.log(settings.cap)
+    lowest = math.log(settings.floor)
+    units = episodes / settings.episodes_per_unit
+    integral, fell = np.asarray(multiplier.integral), np.asarray(multiplier.fell)
+
+    clipped = np.clip(error, -0.5, 1)
+    resting = (clipped < 0) & (clipped > -settings.dead_zone)
+    resting |= (clipped > 0) & improving
+    push = np.where(resting, 0.0, clipped)
+    # The error is relative to the target, which is the margin below the limit.
+    broken = error > settings.margin
+    floor = np.asarray(multiplier.floor) - units / FLOOR_RELAXES
+    remembered = np.maximum(floor, integral + math.log(BROKEN_FACTOR))
+    floor = np.clip(np.where(broken & fell, remembered, floor), lowest, cap)
+    moved = np.clip(integral + push * units, floor, cap)
+    value = np.exp(np.clip(moved + settings.proportional * push, lowest, cap))
+    return multiplier._replace(
+        value=jnp.asarray(value, jnp.float32),
+        integral=jnp.asarray(moved, jnp.float32),
+        previous_error=jnp.asarray(error, jnp.float32),
+        floor=jnp.asarray(floor, jnp.float32),
+        fell=jnp.asarray(np.where(push == 0, fell & ~broken, push < 0)),
+    )

@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import optax
+from jaxtyping import Array, Float
 
 from orac.config.schema import AgentConfig
 
@@ -66,8 +68,13 @@ def init_params(params: Any, optimizer: optax.GradientTransformation) -> ParamSt
 
 
 def apply_gradients(
-    optimizer: optax.GradientTransformation, state: ParamState, gradient: Any
+    optimizer: optax.GradientTransformation,
+    state: ParamState,
+    gradient: Any,
+    factor: Float[Array, ""] | None = None,
 ) -> ParamState:
-    """Take one step of the optimiser."""
+    """Take one step of the optimiser; `factor` scales its learning rate."""
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
+    if factor is not None:
+        updates = jax.tree.map(lambda update: factor * update, updates)
     return ParamState(optax.apply_updates(state.params, updates), opt_state)

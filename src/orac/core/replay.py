@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
+from orac.config.schema import AgentConfig
 from orac.core.types import Transition
 
 
@@ -47,7 +48,8 @@ def add(
     """Insert a batch of rows, overwriting the oldest when full.
 
     Rows that are not `valid` are left out: some vector environments use a call only to
-    reset, which is not a transition.
+    reset, which is not a transition. With n-step targets such rows have `steps` 0 and are
+    stored, so that the steps of an environment stay equally far apart.
     """
     count = rows.reward.shape[0]
     if count > state.capacity:
@@ -55,7 +57,7 @@ def add(
             f"cannot add {count} rows at once to a replay of {state.capacity}. "
             "Use fewer environments or a larger buffer_size."
         )
-    if valid is None:
+    if valid is None or not isinstance(rows.steps, tuple):
         index = (state.inserted + jnp.arange(count)) % state.capacity
         inserted = state.inserted + count
     else:
@@ -74,6 +76,56 @@ def sample(key: Key[Array, ""], state: ReplayState, batch_size: int) -> Transiti
     """Sample rows uniformly with replacement from those that the ring holds."""
     index = jax.random.randint(key, (batch_size,), 0, jnp.maximum(state.size, 1))
     return jax.tree.map(lambda ring: ring[index], state.storage)
+
+
+def sample_n_step(
+    key: Key[Array, ""],
+    state: ReplayState,
+    batch_size: int,
+    num_envs: int,
+    config: AgentConfig,
+) -> Transition:
+    """Sample rows and add up the rewards and costs of the steps that follow them.
+
+    The next step of an environment is `num_envs` rows later. A row sums up to `n_step`
+    steps; it ends earlier at the end of an episode or at the newest row of the ring. Rows
+    that only reset an environment are not drawn: where the first draw is one, a second
+    replaces it, and if that is one too, the last step of the episode before it.
+    """
+    # Deviates from SAC: the entropy of the steps in between is left out of the target.
+    rings, capacity = state.storage, state.capacity
+    held = jnp.maximum(state.size, 1)
+    first, second = jax.random.randint(key, (2, batch_size), 0, held)
+    assert not isinstance(rings.steps, tuple)
+    spare = jnp.where(rings.steps[second] > 0, second, (second - num_envs) % capacity)
+    index = jnp.where(rings.steps[first] > 0, first, spare)
+    # Rounds of all environments between a row and the newest one.
+    head = state.inserted % capacity
+    rounds_left = ((head - 1 - index) % capacity) // num_envs
+
+    reward, cost = rings.reward[index], rings.cost[index]
+    last, length = index, jnp.ones_like(index)
+    going = ~(rings.terminated[index] | rings.truncated[index])
+    for k in range(1, config.n_step):
+        row = (index + k * num_envs) % capacity
+        going = going & (k <= rounds_left) & (rings.steps[row] > 0)
+        reward = reward + jnp.where(going, config.discount**k * rings.reward[row], 0)
+        now = config.cost_discount**k * rings.cost[row]
+        cost = cost + jnp.where(going[:, None], now, 0)
+        last, length = jnp.where(going, row, last), length + going
+        going = going & ~(rings.terminated[row] | rings.truncated[row])
+    return Transition(
+        observation=rings.observation[index],
+        action=rings.action[index],
+        reward=reward,
+        cost=cost,
+        next_observation=rings.next_observation[last],
+        terminated=rings.terminated[last],
+        truncated=rings.truncated[last],
+        accumulated_cost=rings.accumulated_cost[index],
+        accumulated_discount=rings.accumulated_discount[index],
+        steps=length,
+    )
 
 
 def example_transition(

@@ -5,7 +5,7 @@ Axes have the same order everywhere: constraint, ensemble, batch, quantile, feat
 
 from typing import NamedTuple
 
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Metrics = dict[str, Array]
 """Scalars that an update reports, by name (`critic/cost_loss`)."""
@@ -29,3 +29,6 @@ class Transition(NamedTuple):
     truncated: Bool[Array, "*batch"]
     accumulated_cost: Float[Array, "*batch constraint"]
     accumulated_discount: Float[Array, "*batch"]
+    steps: Int[Array, "*batch"] | tuple[()] = ()
+    """Only with n-step targets. In the replay: 1, or 0 for a row that only reset an
+    environment. In a batch: number of steps whose rewards and costs the row sums."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from orac import envs
 from orac.config.schema import Config
+from orac.core.agent import deployed_policy
 from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
@@ -124,7 +125,7 @@ def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
         return None
     agent, key = loaded.state.agent, jax.random.key(0)
     mean_action = compiled_policy(env.spec, config, True)
-    return lambda observations: mean_action(agent, key, observations)
+    return lambda observations: mean_action(deployed_policy(agent), key, observations)
 
 
 def _training_path(run: Run) -> Path:

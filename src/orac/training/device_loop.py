@@ -2,7 +2,7 @@
 
 The compiled `fori_loop` does not leave the device between two log rows. Every round draws
 its randomness from the run's key and the number of the round, so a resumed run draws the
-same.
+same numbers.
 """
 
 from functools import cache, partial
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import exploration
-from orac.core.agent import Learner
+from orac.core.agent import Learner, PolicyState
 from orac.core.types import Metrics
 from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
@@ -26,6 +26,7 @@ from orac.training.state import (
     empty_replay,
     evaluation_key,
     evaluation_policy,
+    in_order_of,
     init_train_state,
     learner_for,
     without_seed,
@@ -43,6 +44,7 @@ class DeviceRunner:
     """Trains and evaluates in a JAX environment, in compiled loops."""
 
     def __init__(self, env: Environment, config: Config) -> None:
+        config = in_order_of(env.spec, config)
         self.env, self.config, self.spec = env, config, env.spec
         self.learner = learner_for(env.spec, config)
         key = jax.random.key(config.seed)
@@ -51,22 +53,31 @@ class DeviceRunner:
         self.state = init(key, env, self.learner, config)
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report's arrays are NumPy with that leading axis."""
+        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
         if not self.state.replay:
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
-        self.state, report = compiled_run()(
-            self.key, self.state, rounds, self.env, without_seed(self.config), capacity
+        state = self.state._replace(measured=(), candidates=())
+        state, report = compiled_run()(
+            self.key, state, rounds, self.env, without_seed(self.config), capacity
+        )
+        self.state = state._replace(
+            measured=self.state.measured, candidates=self.state.candidates
         )
         return jax.tree.map(lambda x: np.asarray(x)[:rounds], report)
 
     def evaluate(
-        self, episodes: int, deterministic: bool = True, seed: int | None = None
+        self,
+        policy: PolicyState,
+        episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of the current policy: the run's own, or those of a seed."""
-        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
-        policy = evaluation_policy(self.spec, without_seed(self.config), deterministic)
-        return roll_out(key, self.state.agent, self.env, policy, episodes)
+        """Play whole episodes of a policy: the run's own, or those of a seed."""
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
+        act = evaluation_policy(self.spec, without_seed(self.config), deterministic)
+        return roll_out(key, policy, self.env, act, episodes)
 
     def host_state(self) -> dict[str, Any] | None:
         """Return an empty state: the environments' state is in the training state."""
@@ -96,7 +107,9 @@ def init(
         agent_key, env_state, observation, env.spec, learner, config
     )
     # An environment may return one buffer twice; donation needs each leaf to be its own.
-    return jax.tree.map(jnp.copy, state)
+    compiled = state._replace(measured=(), candidates=())
+    copied = jax.tree.map(jnp.copy, compiled)
+    return copied._replace(measured=state.measured, candidates=state.candidates)
 
 
 @cache

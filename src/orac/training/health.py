@@ -26,7 +26,7 @@ class NegativeCostError(ValueError):
 def check_report(
     report: StepReport, first_round: int, num_envs: int, last_good: str
 ) -> None:
-    """Raise an error if something was not finite; the earliest such value is named.
+    """Raise an error that names the earliest value that is not finite.
 
     A negative cost raises an error too: limits and certificates need costs of at least 0.
     """
@@ -65,7 +65,7 @@ def rows_not_finite(values: Any) -> np.ndarray:
 def rows_with_a_negative_cost(report: StepReport) -> np.ndarray:
     """Return for each round whether an episode's cost so far is negative or went down.
 
-    Rounding keeps the order of sums, so costs of at least 0 never lower a sum.
+    Adding a cost of at least 0 never lowers a sum, even when the sum is rounded.
     """
     paid, ended = np.asarray(report.totals.cost), np.asarray(report.ended)
     lower: np.ndarray = np.less(paid, 0)

@@ -13,12 +13,15 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from orac.config.schema import Config
+from orac.core import agent as agent_core
+from orac.core.agent import PolicyState
 from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import Episodes, roll_out_host
 from orac.training.device_loop import choose_action
+from orac.training.measurement import plays_deployed
 from orac.training.state import (
     EVALUATE,
     RESTART,
@@ -26,6 +29,7 @@ from orac.training.state import (
     compiled_policy,
     empty_replay,
     evaluation_key,
+    in_order_of,
     init_train_state,
     learner_for,
     without_seed,
@@ -45,6 +49,7 @@ class HostRunner:
 
     def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
         self.env, self.evaluation_env = env, evaluation_env
+        config = in_order_of(env.spec, config)
         self.config, self.spec = config, env.spec
         self.learner = learner_for(env.spec, config)
         key = jax.random.key(config.seed)
@@ -65,26 +70,38 @@ class HostRunner:
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
         reports: list[StepReport] = []
+        kept = {"measured": self.state.measured, "candidates": self.state.candidates}
+        self.state = self.state._replace(measured=(), candidates=())
         for _ in range(rounds):
-            action, box_action, metrics = self._act(self.key, self.state)
+            action, box_action, metrics, deployed = self._act(self.key, self.state)
             step = self.env.step(np.asarray(box_action))
             self.state, report = self._update(
-                self.key, self.state, action, StepBatch(**step._asdict()), metrics
+                self.key,
+                self.state,
+                action,
+                StepBatch(**step._asdict()),
+                metrics,
+                deployed,
             )
             reports.append(report)
+        self.state = self.state._replace(**kept)
         return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
     def evaluate(
-        self, episodes: int, deterministic: bool = True, seed: int | None = None
+        self,
+        policy: PolicyState,
+        episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of the current policy; `seed` replaces the run's key."""
-        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed)
-        config, agent = without_seed(self.config), self.state.agent
-        policy = compiled_policy(self.spec, config, deterministic)
+        """Play whole episodes of a policy; `seed` replaces the run's key."""
+        key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
+        act = compiled_policy(self.spec, without_seed(self.config), deterministic)
         shared = self.evaluation_env is self.env
         env_state = self.env.get_state() if shared else None
         rolled = roll_out_host(
-            key, lambda k, o: policy(agent, k, o), self.evaluation_env, episodes
+            key, lambda k, o: act(policy, k, o), self.evaluation_env, episodes
         )
         if shared:
             # The only environment was used: restore its state, or start new episodes.
@@ -132,10 +149,20 @@ def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
     learner = learner_for(spec, config)
 
     @partial(jax.jit, compiler_options=compiler_options())
-    def act(key: Key[Array, ""], state: TrainState) -> tuple[Array, Array, Metrics]:
+    def act(
+        key: Key[Array, ""], state: TrainState
+    ) -> tuple[Array, Array, Metrics, Any]:
         act_key, _, _ = round_keys(key, state)
         action, metrics = choose_action(act_key, state, learner, config)
-        return action, to_box(spec, action), metrics
+        deployed: Any = ()
+        if config.agent.follows_episodes:
+            lengths = state.totals.length
+            deployed = plays_deployed(key, state.rounds, lengths, config)
+            theirs = agent_core.deployed_action(
+                act_key, state.agent, state.observation, learner
+            )
+            action = jnp.where(deployed[:, None], theirs, action)
+        return action, to_box(spec, action), metrics, deployed
 
     @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
     def update(
@@ -144,11 +171,12 @@ def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
         action: Array,
         steps: Any,
         act_metrics: Metrics,
+        deployed: Any,
     ) -> tuple[TrainState, StepReport]:
         _, pivot_key, update_key = round_keys(key, state)
         keys = (pivot_key, update_key)
         return store_and_update(
-            keys, state, (), action, steps, act_metrics, learner, config
+            keys, state, (), action, steps, act_metrics, learner, config, deployed
         )
 
     return act, update

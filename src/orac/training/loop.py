@@ -15,18 +15,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from orac.config.schema import Config
 from orac.core import agent as agent_core
-from orac.core.agent import Learner
+from orac.core.agent import Learner, PolicyState
 from orac.envs.base import EnvSpec
 from orac.evaluation.result import cost_column, summarise
 from orac.evaluation.rollout import Episodes
 from orac.runs.progress import Progress
+from orac.training import delivery, measurement
 from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger
+from orac.training.state import NEW_ACTOR
 from orac.training.train_step import StepReport, TrainState
 
 STOPPING = b"\nStopping at the next log row, with a checkpoint. Ctrl-C stops at once.\n"
@@ -46,9 +49,17 @@ class Runner(Protocol):
         ...
 
     def evaluate(
-        self, episodes: int, deterministic: bool = True, seed: int | None = None
+        self,
+        policy: PolicyState,
+        episodes: int,
+        deterministic: bool = True,
+        seed: int | None = None,
+        sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of the current policy; `seed` replaces the run's key."""
+        """Play whole episodes of a policy; `seed` replaces the run's key.
+
+        Samples with different numbers consist of different episodes.
+        """
         ...
 
     def host_state(self) -> dict[str, Any] | None:
@@ -146,12 +157,15 @@ def run_loop(
             step = rounds * num_envs
             check_report(report, first, num_envs, logger.last_good())
             metrics = metrics_row(report, counters, step, runner)
-            logger.write_metrics(metrics)
-            logger.write_episodes(episode_rows(report, first, runner))
-            rows = None
+            rows = summary = episodes = None
             if schedule.due(schedule.evaluate, rounds):
                 check_parameters(runner.state.agent, step, logger.last_good())
-                rows, summary = evaluate(runner, step)
+                rows, summary, episodes = evaluate(runner, step)
+            if runner.config.agent.follows_episodes:
+                metrics |= steer_run(runner, report, episodes, step)
+            logger.write_metrics(metrics)
+            logger.write_episodes(episode_rows(report, first, runner))
+            if rows is not None and summary is not None:
                 logger.write_evaluation(rows, summary, step)
             evaluated = time.perf_counter()
             stop = callback is not None and (
@@ -186,7 +200,7 @@ def interruptible() -> Iterator[list[int]]:
         if received and number == signal.SIGINT:
             raise KeyboardInterrupt
         if received:
-            raise SystemExit(128 + number)
+            os._exit(128 + number)
         received.append(number)
         # Printing could interrupt a print; a write to the descriptor cannot.
         with suppress(OSError):
@@ -202,14 +216,78 @@ def interruptible() -> Iterator[list[int]]:
 
 def evaluate(
     runner: Runner, step: int
-) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Evaluate the current policy; return one row per episode, and the summary."""
-    settings = runner.config.evaluation
-    episodes = runner.evaluate(settings.episodes, settings.deterministic)
-    names = runner.spec.cost_names
-    rows = [{"env_steps": step, **row} for row in episodes.rows(names)]
+) -> tuple[list[dict[str, float]], dict[str, float], Episodes]:
+    """Evaluate the deployed policy: one row per episode, the summary, and the episodes."""
+    settings, agent = runner.config.evaluation, runner.state.agent
+    policy = agent_core.deployed_policy(agent)
+    episodes = runner.evaluate(policy, settings.episodes, uses_mean(runner))
     spec = runner.spec
-    return rows, summarise(episodes, runner.config.constraints, names, spec.metrics)
+    rows = [{"env_steps": step, **row} for row in episodes.rows(spec.cost_names)]
+    constraints = runner.config.constraints
+    summary = summarise(episodes, constraints, spec.cost_names, spec.metrics)
+    return rows, summary, episodes
+
+
+def uses_mean(runner: Runner) -> bool:
+    """Return whether the deployed policy acts with its mean action."""
+    if runner.config.agent.follows_episodes:
+        return not bool(runner.state.agent.steering.samples)
+    return runner.config.evaluation.deterministic
+
+
+def steer_run(
+    runner: Runner, report: StepReport, episodes: Episodes | None, step: int
+) -> dict[str, float]:
+    """Add new episodes of the deployed policy to the window, and steer by its risk.
+
+    Returns the metrics of the measurement. `episodes` are those of an evaluation at this
+    step, if there was one.
+    """
+    config, spec = runner.config, runner.spec
+    state, measured = runner.state, runner.state.measured
+    # Environments on the host that act with the deployed policy.
+    played = np.zeros((0, len(config.constraints)))
+    if not isinstance(report.deployed, tuple):
+        played = np.asarray(report.totals.cost[report.ended & report.deployed])
+        measured = measurement.add(measured, played, step)
+    if episodes is not None and step >= config.training.learning_starts:
+        candidates, agent = state.candidates, state.agent
+        policy = agent_core.deployed_policy(agent)
+
+        def play(count: int) -> Episodes:
+            nonlocal measured
+            more = runner.evaluate(policy, count, uses_mean(runner), sample=1)
+            measured = measurement.count_steps(measured, more)
+            return more
+
+        measured = measurement.count_steps(measured, episodes)
+        measured = measurement.add(measured, episodes.cost, step)
+        candidates = delivery.consider(
+            candidates, agent, episodes, step, config, spec.episode_length, play
+        )
+        state = state._replace(candidates=candidates)
+        if measurement.compares_actions(measured, step, config):
+            other = runner.evaluate(
+                policy, len(episodes), not uses_mean(runner), sample=2
+            )
+            measured = measurement.count_steps(measured, other)
+            if delivery.is_better(other, episodes, config):
+                steering = agent.steering
+                steering = steering._replace(samples=~steering.samples)
+                state = state._replace(agent=agent._replace(steering=steering))
+                measured = measurement.emptied(measured)._replace(switched=np.True_)
+    reading = None
+    if len(played) or episodes is not None:
+        key = jax.random.fold_in(jax.random.key(config.seed), NEW_ACTOR)
+        length = config.env.episode_length or spec.episode_length or 1
+        agent, measured, reading = measurement.steer(
+            key, state.agent, measured, step, runner.learner, config, length
+        )
+        state = state._replace(agent=agent)
+    else:
+        reading = measurement.read(measured, step, config)
+    runner.state = state._replace(measured=measured)
+    return measurement.metrics(measured, reading, step, state.agent, config)
 
 
 def metrics_row(
@@ -294,6 +372,8 @@ def progress_values(metrics: Mapping[str, float], runner: Runner) -> dict[str, f
         values["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]
     if runner.config.constraints:
         name = runner.config.constraints[0].name
-        for word in ("risk", "limit", "multiplier"):
-            values[word] = metrics[f"constraint/{word}/{name}"]
+        group = "measured" if runner.config.agent.follows_episodes else "constraint"
+        values["risk"] = metrics[f"{group}/risk/{name}"]
+        values["limit"] = metrics[f"{group}/limit/{name}"]
+        values["multiplier"] = metrics[f"constraint/multiplier/{name}"]
     return values

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from orac.config import serialization
@@ -20,7 +21,7 @@ from orac.config.schema import Config
 from orac.config.validation import NonFiniteError, check_count
 from orac.core import agent as agent_core
 from orac.core import normalization
-from orac.core.agent import AgentState
+from orac.core.agent import AgentState, PolicyState
 from orac.core.cost_models import Problem
 from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.core.risk_forms import make_learner
@@ -29,6 +30,7 @@ from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
 from orac.runs.atomic_io import DamagedFileError, atomic_file
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
+from orac.training import delivery
 from orac.training.health import first_not_finite
 from orac.training.state import empty_replay, learner_for, problem_for
 
@@ -39,7 +41,7 @@ UNREADABLE = (
     *(zipfile.BadZipFile, json.JSONDecodeError, UnicodeDecodeError, EOFError),
     *(KeyError, TypeError, OverflowError, NotImplementedError, RuntimeError),
 )
-"""What the readers of zip, JSON and text raise for files that are not theirs."""
+"""Errors that the readers of zip, JSON and text raise for other kinds of files."""
 
 
 def save_checkpoint(
@@ -97,9 +99,13 @@ def check_finite(state: Any) -> None:
 
 
 def save_agent(
-    path: str | Path, config: Config, spec: EnvSpec, agent: AgentState
+    path: str | Path,
+    config: Config,
+    spec: EnvSpec,
+    agent: AgentState,
+    candidates: Any = (),
 ) -> None:
-    """Write an agent without its replay."""
+    """Write an agent and its candidates for delivery, without its replay."""
     problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
@@ -109,7 +115,7 @@ def save_agent(
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "agent.arrays"
-        save_arrays(arrays, agent)
+        save_arrays(arrays, (agent, candidates) if candidates else agent)
         packed = Path(folder) / "agent.zip"
         with zipfile.ZipFile(packed, "w") as archive:
             archive.writestr("config.yaml", serialization.dump(config))
@@ -119,8 +125,11 @@ def save_agent(
             write(packed.read_bytes())
 
 
-def load_agent(path: str | Path) -> tuple[Config, AgentState]:
-    """Read a file of `save_agent`. Any other file raises a `ValueError`."""
+def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
+    """Read config, agent and candidates from a file of `save_agent`.
+
+    Any other file raises a `ValueError`.
+    """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no saved agent at {path}.")
@@ -136,6 +145,9 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState]:
                 sizes["action_size"],
                 config.constraints,
                 tuple(float(limit) for limit in sizes["cost_value_limits"]),
+                tuple(c.unit for c in config.constraints)
+                if config.agent.follows_episodes
+                else None,
             )
             learner = make_learner(problem, config.agent)
             template = jax.eval_shape(
@@ -144,7 +156,12 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState]:
             arrays = Path(folder) / "agent.arrays"
             data = _member(archive, "agent.arrays", path.stat().st_size)
             arrays.write_bytes(data)
-            agent = load_arrays(arrays, template)
+            candidates: Any = ()
+            if config.agent.follows_episodes:
+                held = delivery.init(template, config)
+                agent, candidates = load_arrays(arrays, (template, held))
+            else:
+                agent = load_arrays(arrays, template)
     except UNREADABLE as error:
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is "
@@ -157,13 +174,13 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState]:
             "after its training had diverged. Load its run directory, whose last "
             "checkpoint is good, or train it again."
         )
-    return config, agent
+    return config, agent, candidates
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """Read a file of an archive, which must be uncompressed as `save_agent` writes it.
 
-    So that a small archive cannot become a large amount of memory.
+    Otherwise a small archive could expand to a large amount of memory.
     """
     info = archive.getinfo(name)
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
@@ -183,28 +200,33 @@ def check_shapes(agent: AgentState, template: AgentState, path: str | Path) -> N
 
 
 def export_policy(
-    path: str | Path, config: Config, spec: EnvSpec, agent: AgentState
+    path: str | Path,
+    config: Config,
+    spec: EnvSpec,
+    policy: PolicyState,
+    uses_mean_action: bool,
 ) -> None:
     """Write the policy: weights, observation scaling, constant inputs and action box."""
     arrays: dict[str, Any] = {
         "format": np.int64(FORMAT),
-        "num_layers": np.int64(len(agent.actor.params)),
+        "num_layers": np.int64(len(policy.actor)),
         "action_low": np.array(spec.action_low),
         "action_high": np.array(spec.action_high),
         "log_std_range": np.array([LOG_STD_MIN, LOG_STD_MAX]),
+        "deterministic": np.array(uses_mean_action),
     }
-    for i, layer in enumerate(agent.actor.params):
+    for i, layer in enumerate(policy.actor):
         for name, value in layer._asdict().items():
             if value is not None:
                 arrays[f"layer{i}/{name}"] = np.asarray(value)
     if config.agent.normalize_observations:
-        stats = agent.observation_stats
+        stats = policy.observation_stats
         variance = np.asarray(normalization.safe_variance(stats))
         arrays["observation_mean"] = np.asarray(stats.mean)
         arrays["observation_scale"] = 1 / np.sqrt(variance + 1e-6)
     costs = learner_for(spec, config).costs
     if costs.input_size > spec.observation_size:
-        arrays["pivot"] = np.asarray(costs.evaluation_inputs(agent.pivot.params))
+        arrays["pivot"] = np.asarray(costs.evaluation_inputs(jnp.asarray(policy.pivot)))
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "policy.npz"
         np.savez(packed, **arrays)

@@ -1,5 +1,7 @@
-"""How a run starts: its problem, its learner, the first training state and its keys."""
+"""The start of a run: its problem, its learner, its first training state and its keys."""
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -12,18 +14,20 @@ from orac.config.schema import Config
 from orac.config.validation import check_seed, unknown_name
 from orac.core import agent as agent_core
 from orac.core import replay
-from orac.core.agent import AgentState, Learner
+from orac.core.agent import Learner, PolicyState
 from orac.core.cost_models import Context, Problem, make_problem, sample_pivot
 from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
 from orac.evaluation.rollout import Policy
+from orac.runs.machine import Need
+from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
 
-RUN, EVALUATE, RESTART, FRESH = 1, 2, 3, 4
+RUN, EVALUATE, RESTART, FRESH, NEW_ACTOR = 1, 2, 3, 4, 5
 """Numbers that are folded into a seed's key: for training, for the run's evaluations, for
 episodes that restart because the environment's state was not saved, and for evaluations
-with a seed that the user chose."""
+with a seed that the user chose, and for the actor that replaces a stuck one."""
 
 
 def problem_for(spec: EnvSpec, config: Config) -> Problem:
@@ -41,8 +45,7 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
             f"({', '.join(spec.cost_names)}), but the config has "
             f"{len(config.constraints)} constraint(s). Give one constraint per cost."
         )
-    constraints = {constraint.name: constraint for constraint in config.constraints}
-    for name in constraints:
+    for name in (constraint.name for constraint in config.constraints):
         if name not in spec.cost_names:
             raise unknown_name(
                 f"a constraint on a cost of {spec.name!r}", name, spec.cost_names
@@ -50,10 +53,10 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
     return make_problem(
         spec.observation_size,
         spec.action_size,
-        # In the order in which the environment reports its costs.
-        tuple(constraints[name] for name in spec.cost_names if name in constraints),
+        in_order_of(spec, config).constraints,
         length,
         config.agent.cost_discount,
+        divide_by_limit=config.agent.follows_episodes,
     )
 
 
@@ -70,7 +73,7 @@ def init_train_state(
     learner: Learner,
     config: Config,
 ) -> TrainState:
-    """Return a new agent at the first observations, without a replay."""
+    """Return the state before the first step: a new agent, and no replay yet."""
     agent_key, pivot_key = jax.random.split(key)
     num_envs = config.training.num_envs
     # Compiled as a whole: otherwise each of its many small draws is compiled separately.
@@ -86,6 +89,10 @@ def init_train_state(
         context=Context.start(num_envs, pivot),
         totals=Totals.zeros(num_envs, spec.num_costs),
         rounds=jnp.int32(0),
+        measured=measurement.init(config) if config.agent.follows_episodes else (),
+        candidates=delivery.init(agent, config)
+        if config.agent.follows_episodes
+        else (),
     )
 
 
@@ -94,8 +101,39 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
     example = replay.example_transition(
         problem.observation_size, problem.action_size, problem.num_constraints
     )
-    capacity = max(config.training.buffer_size, config.training.num_envs)
+    num_envs = config.training.num_envs
+    capacity = max(config.training.buffer_size, num_envs)
+    if config.agent.n_step > 1:
+        # Whole rounds, so that the next step of an environment is `num_envs` rows later.
+        capacity = -(-capacity // num_envs) * num_envs
+        example = example._replace(steps=jnp.int32(0))
     return replay.init(capacity, example)
+
+
+def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Need]:
+    """Return the memory of networks, environments and, for training, the replay."""
+    training, learner = config.training, learner_for(spec, config)
+
+    def num_bytes(make: Callable[[], Any]) -> int:
+        leaves = jax.tree.leaves(jax.eval_shape(make))
+        # A typed key has no item size; a word is enough for the few there are.
+        sizes = (getattr(leaf.dtype, "itemsize", 4) for leaf in leaves)
+        return sum(math.prod(x.shape) * n for x, n in zip(leaves, sizes, strict=True))
+
+    networks = num_bytes(lambda: agent_core.init(jax.random.key(0), learner))
+    row = 4 * (4 * spec.observation_size + 2 * spec.action_size + 100)
+    needs = [
+        # An update holds the old and the new networks, and their gradients.
+        Need("agent.hidden_sizes", config.agent.hidden_sizes, 3 * networks),
+        Need("training.num_envs", training.num_envs, training.num_envs * row),
+    ]
+    if with_replay:
+        replay_bytes = num_bytes(lambda: empty_replay(learner.problem, config))
+        needs.append(Need("training.buffer_size", training.buffer_size, replay_bytes))
+        widths = sum(config.agent.hidden_sizes) * config.agent.num_cost_critics
+        batch = 4 * training.batch_size * (widths + row)
+        needs.append(Need("training.batch_size", training.batch_size, batch))
+    return needs
 
 
 @lru_cache(maxsize=64)
@@ -107,11 +145,11 @@ def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Pol
     """
     learner = learner_for(spec, config)
 
-    def policy(agent: AgentState, key: Array, observation: Array) -> Array:
+    def policy(state: PolicyState, key: Array, observation: Array) -> Array:
         if deterministic:
-            action = agent_core.mean_action(agent, observation, learner)
+            action = agent_core.mean_action(state, observation, learner)
         else:
-            action = agent_core.sampled_action(key, agent, observation, learner)
+            action = agent_core.sampled_action(key, state, observation, learner)
         return to_box(spec, action)
 
     return policy
@@ -124,15 +162,24 @@ def compiled_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Any:
 
 
 def without_seed(config: Config) -> Config:
-    """Return the config that programs are compiled for: the same for every seed."""
+    """Return the config without its seed, so that all seeds share compiled programs."""
     return replace(config, seed=0)
 
 
 def evaluation_key(
-    run_key: Key[Array, ""], rounds: int, seed: int | None
+    run_key: Key[Array, ""], rounds: int, seed: int | None, sample: int = 0
 ) -> Key[Array, ""]:
     """Return the key of an evaluation: the run's own, or that of a seed."""
     if seed is None:
-        return jax.random.fold_in(run_key, rounds)
-    check_seed("the seed of an evaluation", seed)
-    return jax.random.fold_in(jax.random.key(seed), FRESH)
+        key = jax.random.fold_in(run_key, rounds)
+    else:
+        check_seed("the seed of an evaluation", seed)
+        key = jax.random.fold_in(jax.random.key(seed), FRESH)
+    return jax.random.fold_in(key, sample) if sample else key
+
+
+def in_order_of(spec: EnvSpec, config: Config) -> Config:
+    """Return the config with its constraints in the order of the environment's costs."""
+    order = {name: i for i, name in enumerate(spec.cost_names)}
+    ordered = sorted(config.constraints, key=lambda c: order.get(c.name, len(order)))
+    return replace(config, constraints=tuple(ordered))

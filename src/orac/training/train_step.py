@@ -15,7 +15,7 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import normalization, replay
 from orac.core.agent import AgentState, Learner
-from orac.core.cost_models import Context, Problem, sample_pivot
+from orac.core.cost_models import Context, sample_pivot
 from orac.core.replay import ReplayState
 from orac.core.types import Metrics, Transition
 
@@ -49,6 +49,10 @@ class TrainState(NamedTuple):
     totals: Totals
     rounds: Int[Array, ""]
     """Number of times that every environment was stepped: env_steps / num_envs."""
+    measured: Any = ()
+    """A `Measured`, if the multiplier follows episodes; compiled steps do not see it."""
+    candidates: Any = ()
+    """The `Candidates` for delivery, likewise."""
 
 
 class StepBatch(NamedTuple):
@@ -69,7 +73,7 @@ class StepBatch(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What one step reports: metrics of its updates, and the episodes that ended."""
+    """Report of one step: metrics of its updates, and the episodes that ended."""
 
     metrics: Metrics
     """Only meaningful where `updated`."""
@@ -82,6 +86,8 @@ class StepReport(NamedTuple):
     ended: Bool[Array, " env"]
     totals: Totals
     env_metrics: dict[str, Array]
+    deployed: Any = ()
+    """Which environments acted with the deployed policy, if some do."""
 
 
 def store_and_update(
@@ -93,21 +99,23 @@ def store_and_update(
     act_metrics: Metrics,
     learner: Learner,
     config: Config,
+    deployed: Any = (),
 ) -> tuple[TrainState, StepReport]:
     """Store a batch of environment steps and run the updates that are due."""
     pivot_key, update_key = keys
-    transition = make_transition(state, action, steps, learner.problem)
+    transition = make_transition(state, action, steps, learner)
     buffer = replay.add(state.replay, transition, steps.valid)
     agent = state.agent
     if config.agent.normalize_observations:
         stats = normalization.update(agent.observation_stats, state.observation)
         agent = agent._replace(observation_stats=stats)
     rounds = state.rounds + 1
+    ended, cost, summed, totals = add_to_totals(state.totals, steps)
+    agent = update_statistics(agent, transition, ended, summed, rounds, config)
     agent, metrics, updated = update_if_due(
         update_key, agent, buffer, rounds, learner, config
     )
-    ended, cost, summed, totals = add_to_totals(state.totals, steps)
-    new_state = TrainState(
+    new_state = state._replace(
         agent=agent,
         replay=buffer,
         env=env_state,
@@ -127,25 +135,63 @@ def store_and_update(
         ended=ended,
         totals=summed,
         env_metrics=steps.metrics,
+        deployed=deployed,
     )
 
 
 def make_transition(
-    state: TrainState, action: Array, steps: StepBatch, problem: Problem
+    state: TrainState, action: Array, steps: StepBatch, learner: Learner
 ) -> Transition:
     """Return the rows to store, with the cost accumulated before this step."""
+    valid: Any = ()
+    if learner.config.n_step > 1:
+        valid = jnp.ones(steps.reward.shape, jnp.int32)
+        if steps.valid is not None:
+            valid = valid * steps.valid
     return Transition(
         observation=state.observation,
         action=action,
         reward=steps.reward,
         # Without constraints (plain SAC) costs are logged but not learned from.
-        cost=steps.cost[:, : problem.num_constraints],
+        cost=steps.cost[:, : learner.problem.num_constraints],
         next_observation=steps.next_observation,
         terminated=steps.terminated,
         truncated=steps.truncated,
         accumulated_cost=state.context.accumulated_cost,
         accumulated_discount=state.context.accumulated_discount,
+        steps=valid,
     )
+
+
+def update_statistics(
+    agent: AgentState,
+    transition: Transition,
+    ended: Bool[Array, " env"],
+    summed: Totals,
+    rounds: Int[Array, ""],
+    config: Config,
+) -> AgentState:
+    """Update the statistics that rewards and costs are scaled and centred by, if any."""
+    if config.agent.centre:
+        # The mean over the warm-up, after which it stays as it is.
+        warm_up = -(
+            -max(config.training.learning_starts, 1) // config.training.num_envs
+        )
+        share = jnp.where(rounds <= warm_up, 1 / rounds, 0.0)
+        means = agent_core.Centre(
+            transition.reward.mean(), transition.cost.mean(axis=0)
+        )
+        centre = jax.tree.map(lambda c, m: c + share * (m - c), agent.centre, means)
+        agent = agent._replace(centre=centre)
+    if config.agent.normalize_rewards:
+
+        def add_return(stats: Any, row: tuple[Array, Array]) -> tuple[Any, None]:
+            new = normalization.update(stats, row[1][None, None])
+            return jax.tree.map(lambda n, s: jnp.where(row[0], n, s), new, stats), None
+
+        stats, _ = jax.lax.scan(add_return, agent.return_stats, (ended, summed.reward))
+        agent = agent._replace(return_stats=stats)
+    return agent
 
 
 def add_to_totals(
@@ -220,16 +266,33 @@ def update_if_due(
         rounds % every == 0
     )
 
+    def sample(key: Array) -> Transition:
+        size = training.batch_size
+        if config.agent.n_step == 1:
+            return replay.sample(key, buffer, size)
+        return replay.sample_n_step(key, buffer, size, training.num_envs, config.agent)
+
     def update_once(agent: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         sample_key, update_key = jax.random.split(key)
-        batch = replay.sample(sample_key, buffer, training.batch_size)
-        return agent_core.update(update_key, agent, batch, learner)
+        return agent_core.update(update_key, agent, sample(sample_key), learner)
+
+    def update_group(agent: AgentState, keys: Array) -> tuple[AgentState, Metrics]:
+        """Take some gradient steps of the critics only, and then one of everything."""
+        for key in keys[:-1]:
+            sample_key, update_key = jax.random.split(key)
+            batch = sample(sample_key)
+            agent, _ = agent_core.update(update_key, agent, batch, learner, True)
+        return update_once(agent, keys[-1])
 
     def update_all(agent: AgentState) -> tuple[AgentState, Metrics]:
         if num_updates == 1:
             return update_once(agent, updates_key)
         keys = jax.random.split(updates_key, num_updates)
-        agent, metrics = jax.lax.scan(update_once, agent, keys)
+        if config.agent.actor_every > 1:
+            groups = keys.reshape(-1, config.agent.actor_every)
+            agent, metrics = jax.lax.scan(update_group, agent, groups)
+        else:
+            agent, metrics = jax.lax.scan(update_once, agent, keys)
         return agent, jax.tree.map(lambda x: x.mean(), metrics)
 
     shapes = jax.eval_shape(update_all, agent)[1]

@@ -42,7 +42,7 @@ def grid_critics(
 
     def init(key: Array) -> tuple[networks.Mlp, ...]:
         keys = [jax.random.fold_in(key, i) for i in range(count)]
-        return tuple(networks.init_mlp(k, sizes, config.layer_norm) for k in keys)
+        return tuple(networks.init_mlp(k, sizes, config.norms_critics) for k in keys)
 
     def quantiles(
         key: Array | None, members: Any, inputs: Array, action: Array

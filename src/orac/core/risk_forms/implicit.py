@@ -2,7 +2,7 @@
 
 The loss is evaluated at random levels, and risk at levels inside the tail. The network's
 last two layers have a hand-written gradient, because XLA's CPU backend compiles a slow one;
-`results/benchmarks` has what that saves.
+`results/benchmarks` reports how much time this saves.
 """
 
 from collections.abc import Callable
@@ -100,11 +100,11 @@ def merge(
 
 
 def no_fusion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile `function` as a separate loop on a CPU, without fusing its neighbours.
+    """Compile `function` as a loop of its own on a CPU, not fused with other operations.
 
-    XLA would fuse in what comes before and after: random bits that are recomputed for
-    every element, and reshapes that prevent vectorisation. That measured seven times
-    slower. Other platforms compile it as they see fit.
+    XLA would otherwise fuse it with the operations before and after it. It would then draw
+    random bits again for every element and could not vectorise across reshapes, which was
+    seven times slower when measured. Other platforms compile `function` as usual.
     """
     separate = jax.jit(function, inline=False)
 
@@ -127,9 +127,9 @@ def normalized_head(
 ) -> Float[Array, " rows"]:
     """Return relu(z / rms(z) * scale + offset) @ weight with z = rows + bias.
 
-    The gradient that reaches the hidden layer has rank one, a number per row times
-    `weight`, so all gradients follow from two matrices: where the relu is on, and the
-    normalised rows there.
+    The gradient that reaches the hidden layer is an outer product: one number per row times
+    `weight`. So all gradients can be computed from two matrices: the mask of active units,
+    and the normalised rows times this mask.
     """
     return _head(rows, bias, scale, offset, weight)
 
@@ -139,7 +139,7 @@ def _values(
     rows: Array, bias: Array, scale: Array, offset: Array, weight: Array
 ) -> tuple[Array, Array]:
     rows = rows + bias
-    # The mean over a row as a product, for the reason that `broadcast_rows` gives.
+    # Row means are a matrix product here; `broadcast_rows` explains why.
     even = jnp.full(rows.shape[-1], 1 / rows.shape[-1], rows.dtype)
     inverse = jax.lax.rsqrt(jnp.square(rows) @ even + EPSILON)
     hidden = jnp.maximum(rows * inverse[:, None] * scale + offset, 0)
@@ -184,7 +184,7 @@ _head.defvjp(_head_forward, lambda saved, gradient: _gradients(*saved, gradient)
 def tail_levels(
     fractions: Fractions, problem: Problem
 ) -> Float[Array, "constraint ..."]:
-    """Move levels to where each constraint's risk measure looks. Eq. (26).
+    """Map uniform levels through the inverse of each constraint's distortion. Eq. (26).
 
     The widths stay the same, so a plain weighted sum at these levels is the risk.
     """
@@ -236,7 +236,7 @@ def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
                 rows,
                 config.hidden_sizes,
                 config.embedding_size,
-                config.layer_norm,
+                config.norms_critics,
             )
             for i in range(count)
         )

@@ -1,0 +1,237 @@
+"""Choose the policy that a run delivers.
+
+At every evaluation the deployed policy is a candidate. Small samples deceive, so a policy
+that would be the new best is tested again at once on many more episodes, and both samples
+are pooled. The best candidates are kept with the training state, together with the policy
+of least risk, which is delivered if none was within its limits.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from orac.config.schema import Config
+from orac.core.agent import AgentState, PolicyState, deployed_policy
+from orac.envs import registry
+from orac.evaluation.result import Episodes
+from orac.training.measurement import held_measure, sample_risk
+
+KEPT = 10
+"""Number of candidates within the limits that are kept."""
+RETEST_TAIL = 40
+"""A new best is tested on this many episodes divided by the smallest tail."""
+RETEST_SHARE = 0.02
+"""Share of the run's steps that such a test may take in environments on the host."""
+
+
+class Candidates(NamedTuple):
+    """Policies that were evaluated, best first; the last entry is that of least risk.
+
+    Arrays are NumPy with a leading axis of `KEPT + 1`. Empty entries have `episodes` 0.
+    """
+
+    policies: PolicyState
+    samples: Bool[np.ndarray, " candidate"]
+    """Whether the policy samples its actions instead of using their mean."""
+    reward: Float[np.ndarray, " candidate"]
+    risk: Float[np.ndarray, "candidate constraint"]
+    episodes: Int[np.ndarray, " candidate"]
+    steps: Int[np.ndarray, " candidate"]
+    """Environment step at which the policy was evaluated."""
+    retested: Bool[np.ndarray, " candidate"]
+
+
+class Delivered(NamedTuple):
+    """One candidate, and what was measured of it."""
+
+    policy: PolicyState
+    samples: bool
+    reward: float
+    risk: tuple[float, ...]
+    episodes: int
+    step: int
+    feasible: bool
+    """Whether the measured risk is within every limit, less the margin."""
+
+
+def init(agent: AgentState, config: Config) -> Candidates:
+    """Return an empty list of candidates."""
+    count = KEPT + 1
+    blank = jax.tree.map(
+        lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), deployed_policy(agent)
+    )
+    return Candidates(
+        policies=blank,
+        samples=np.zeros(count, bool),
+        reward=np.zeros(count),
+        risk=np.zeros((count, len(config.constraints))),
+        episodes=np.zeros(count, np.int32),
+        steps=np.zeros(count, np.int32),
+        retested=np.zeros(count, bool),
+    )
+
+
+def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
+    """Return the risk of these episodes, per constraint."""
+    return np.array(
+        [
+            sample_risk(episodes.cost[:, m], held_measure(constraint, config))
+            for m, constraint in enumerate(config.constraints)
+        ]
+    )
+
+
+def within_limits(risk: np.ndarray, config: Config) -> bool:
+    """Return whether every risk is at most its limit less the margin."""
+    share = 1 - config.agent.multiplier.margin
+    limits = np.array([c.limit for c in config.constraints])
+    return bool((risk <= share * limits).all())
+
+
+def consider(
+    candidates: Candidates,
+    agent: AgentState,
+    episodes: Episodes,
+    step: int,
+    config: Config,
+    episode_length: int | None,
+    play: Callable[[int], Episodes],
+) -> Candidates:
+    """Return the candidates with the deployed policy among them, if it is good enough.
+
+    `episodes` are those of its evaluation, and `play` plays more of them.
+    """
+    risk = measure_risk(episodes, config)
+    feasible = within_limits(risk, config)
+    reward, retested = float(episodes.reward.mean()), False
+    best = best_index(candidates)
+    if feasible and (best is None or reward > candidates.reward[best]):
+        episodes = pool(episodes, play(retest_episodes(config, episode_length)))
+        risk = measure_risk(episodes, config)
+        feasible, retested = within_limits(risk, config), True
+        reward = float(episodes.reward.mean())
+    place = None
+    if feasible:
+        # The empty places come first, then the one of lowest reward.
+        rewards = np.where(candidates.episodes > 0, candidates.reward, -math.inf)[:KEPT]
+        lowest = int(rewards.argmin())
+        place = lowest if reward > rewards[lowest] else None
+    elif not candidates.episodes[:KEPT].any():
+        excess = relative_excess(risk, config)
+        held = relative_excess(candidates.risk[KEPT], config)
+        if not candidates.episodes[KEPT] or excess < held:
+            place = KEPT
+    if place is None:
+        return candidates
+
+    def put(array: Any, value: Any) -> np.ndarray:
+        array = np.array(array)
+        array[place] = value
+        return array
+
+    new = Candidates(
+        policies=jax.tree.map(put, candidates.policies, deployed_policy(agent)),
+        samples=put(candidates.samples, bool(agent.steering.samples)),
+        reward=put(candidates.reward, reward),
+        risk=put(candidates.risk, risk),
+        episodes=put(candidates.episodes, len(episodes.reward)),
+        steps=put(candidates.steps, step),
+        retested=put(candidates.retested, retested),
+    )
+    return new
+
+
+def relative_excess(risk: np.ndarray, config: Config) -> float:
+    """Return the largest risk relative to its limit."""
+    units = np.array([c.unit for c in config.constraints])
+    return float((risk / units).max())
+
+
+def best_index(candidates: Candidates) -> int | None:
+    """Return the place of the candidate of highest reward that was tested again."""
+    fit = (candidates.episodes > 0) & candidates.retested
+    fit[KEPT] = False
+    if not fit.any():
+        return None
+    return int(np.where(fit, candidates.reward, -math.inf).argmax())
+
+
+def ranked(candidates: Candidates) -> list[int]:
+    """Return the places of all candidates within the limits, best first.
+
+    Those that were tested again come before the others. Without any, the policy of least
+    risk is the only one.
+    """
+    held = [i for i in range(KEPT) if candidates.episodes[i]]
+    order = sorted(
+        held, key=lambda i: (not candidates.retested[i], -candidates.reward[i])
+    )
+    return order or ([KEPT] if candidates.episodes[KEPT] else [])
+
+
+def delivered(candidates: Candidates, place: int | None = None) -> Delivered | None:
+    """Return the candidate at this place, by default the best; None if there is none."""
+    order = ranked(candidates)
+    if place is None:
+        if not order:
+            return None
+        place = order[0]
+    return Delivered(
+        policy=jax.tree.map(lambda leaf: leaf[place], candidates.policies),
+        samples=bool(candidates.samples[place]),
+        reward=float(candidates.reward[place]),
+        risk=tuple(float(r) for r in candidates.risk[place]),
+        episodes=int(candidates.episodes[place]),
+        step=int(candidates.steps[place]),
+        feasible=place < KEPT,
+    )
+
+
+def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
+    """Return whether a sample of episodes is clearly better than another one.
+
+    Within the limits the reward counts, outside of them the risk does.
+    """
+    new_risk, old_risk = (measure_risk(episodes, config) for episodes in (new, old))
+    feasible = within_limits(new_risk, config), within_limits(old_risk, config)
+    if feasible == (True, True):
+        errors = [e.reward.std() / math.sqrt(len(e)) for e in (new, old)]
+        return new.reward.mean() - old.reward.mean() > 2 * math.hypot(*errors)
+    if feasible == (False, False):
+        return relative_excess(new_risk, config) < 0.9 * relative_excess(
+            old_risk, config
+        )
+    return feasible[0]
+
+
+def retest_episodes(config: Config, episode_length: int | None) -> int:
+    """Return the number of episodes of a second test, from the smallest tail.
+
+    Episodes on the host are slow, so it takes at most 2 % of the run's steps there.
+    """
+    tails = [
+        held_measure(c, config).parameter if c.risk == "cvar" else 0.2
+        for c in config.constraints
+    ]
+    wanted = math.ceil(RETEST_TAIL / min(tails, default=1.0))
+    if registry.has_jax_form(config.env.id):
+        return wanted
+    allowed = RETEST_SHARE * config.training.total_steps / (episode_length or 1)
+    return max(min(wanted, int(allowed)), 1)
+
+
+def pool(first: Episodes, second: Episodes) -> Episodes:
+    """Return the episodes of two samples together."""
+    return Episodes(
+        np.concatenate([first.reward, second.reward]),
+        np.concatenate([first.cost, second.cost]),
+        np.concatenate([first.length, second.length]),
+        {
+            name: np.concatenate([values, second.metrics[name]])
+            for name, values in first.metrics.items()
+        },
+    )
