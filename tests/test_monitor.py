@@ -71,7 +71,7 @@ def test_the_bounds_on_cvar_hold_at_all_times_at_once(name, tail):
 @pytest.mark.parametrize("tail", [0.05, 0.25])
 @pytest.mark.parametrize("name", COSTS)
 def test_the_bounds_on_cvar_hold_for_many_distributions(name, tail):
-    below, above = wrong_bounds(name, tail, streams=2000, episodes=400)
+    below, above = wrong_bounds(name, tail, streams=2000, episodes=300)
     assert_at_most(below, ERROR / 2, 2000)
     assert_at_most(above, ERROR / 2, 2000)
 
