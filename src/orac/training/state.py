@@ -121,17 +121,23 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Need]
         return sum(math.prod(x.shape) * n for x, n in zip(leaves, sizes, strict=True))
 
     networks = num_bytes(lambda: agent_core.init(jax.random.key(0), learner))
-    row = 4 * (4 * spec.observation_size + 2 * spec.action_size + 100)
+    agent, row = (
+        config.agent,
+        4 * (4 * spec.observation_size + 2 * spec.action_size + 100),
+    )
+    # A layer of every critic at every quantile, and its gradient, are in memory at once.
+    quantiles = agent.num_quantiles if agent.risk_form == "implicit" else 1
+    layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * quantiles
+    acting = row + (layers if agent.behaviour == "optimistic" else 0)
     needs = [
         # An update holds the old and the new networks, and their gradients.
-        Need("agent.hidden_sizes", config.agent.hidden_sizes, 3 * networks),
-        Need("training.num_envs", training.num_envs, training.num_envs * row),
+        Need("agent.hidden_sizes", agent.hidden_sizes, 3 * networks),
+        Need("training.num_envs", training.num_envs, training.num_envs * acting),
     ]
     if with_replay:
         replay_bytes = num_bytes(lambda: empty_replay(learner.problem, config))
         needs.append(Need("training.buffer_size", training.buffer_size, replay_bytes))
-        widths = sum(config.agent.hidden_sizes) * config.agent.num_cost_critics
-        batch = 4 * training.batch_size * (widths + row)
+        batch = training.batch_size * (row + layers)
         needs.append(Need("training.batch_size", training.batch_size, batch))
     return needs
 
