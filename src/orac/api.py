@@ -105,7 +105,7 @@ class Agent:
         self._source: str | Path | None = None
         """File or run directory that the agent was loaded from."""
         self._counters = Counters()
-        self._checked: Any = None
+        self._checked: tuple[Any, Any] = None, None
         self.stop_signal: int | None = None
         """Number of the signal that stopped the last call of `learn`, or None."""
 
@@ -231,10 +231,11 @@ class Agent:
 
     def _finite_agent(self) -> AgentState:
         """Return the learner's state; raise an error if a number of it is not finite."""
-        agent = self.runner.state.agent
-        if agent is not self._checked:
-            check_parameters(agent, self.num_timesteps, self._last_good())
-            self._checked = agent
+        agent, candidates = self.runner.state.agent, self.runner.state.candidates
+        if agent is not self._checked[0] or candidates is not self._checked[1]:
+            for state in (agent, candidates):
+                check_parameters(state, self.num_timesteps, self._last_good())
+            self._checked = agent, candidates
         return agent
 
     def _last_good(self) -> str:

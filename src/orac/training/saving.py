@@ -7,6 +7,7 @@ writes an .npz file that `orac.policy` runs with only NumPy. Reading executes no
 
 import dataclasses
 import json
+import math
 import tempfile
 import zipfile
 from pathlib import Path
@@ -91,7 +92,7 @@ def restore_checkpoint(
 
 def check_finite(state: Any) -> None:
     """Raise a `DamagedFileError` if a number of a loaded agent is not finite."""
-    name = first_not_finite(state.agent)
+    name = first_not_finite(state.agent) or first_not_finite(state.candidates)
     if name is not None:
         raise DamagedFileError(
             f"its {name} is not finite, so the run that wrote it had diverged."
@@ -153,6 +154,9 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
             template = jax.eval_shape(
                 lambda: agent_core.init(jax.random.key(0), learner)
             )
+            claimed = sum(math.prod(x.shape) for x in jax.tree.leaves(template))
+            if claimed > path.stat().st_size:
+                raise zipfile.BadZipFile("sizes.json does not fit agent.arrays")
             arrays = Path(folder) / "agent.arrays"
             data = _member(archive, "agent.arrays", path.stat().st_size)
             arrays.write_bytes(data)
@@ -167,7 +171,7 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
             f"{path} must be a file written by Agent.save, but it is damaged or is "
             f"something else: {error}."
         ) from error
-    name = first_not_finite(agent)
+    name = first_not_finite(agent) or first_not_finite(candidates)
     if name is not None:
         raise NonFiniteError(
             f"the agent in {path} must be finite, but its {name} is not: it was saved "
