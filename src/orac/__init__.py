@@ -5,7 +5,31 @@ policy runs without JAX and Gymnasium.
 """
 
 import importlib
+import os
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
+
+
+def _leave(number: int, frame: Any) -> None:
+    """End the process at once, with the exit code that shells expect.
+
+    Files are safe, because each is renamed into place when it is complete. An exception
+    could get lost in an import or in a compiler.
+    """
+    try:
+        sys.stdout.flush()
+        os.write(2, b"\nStopped.\n")
+    finally:
+        os._exit(128 + number)
+
+
+# In the program `orac`, Ctrl-C and SIGTERM must not end an import in a traceback. So this
+# comes before all larger imports. Training and sweeps save a checkpoint first instead.
+if os.path.basename((sys.argv or [""])[0]) in ("orac", "-m"):
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(_number) is not signal.SIG_IGN:
+            signal.signal(_number, _leave)
 
 __version__ = "0.1.0"
 
