@@ -64,7 +64,7 @@ class Certificate:
         relation = "at most the declared bound," if vacuous else "below"
         bound = (
             f"with {100 * self.level:g} % confidence {self.quantity} is {relation} "
-            f"{_round_up(self.upper)} (limit {self.limit:g})"
+            f"{round_up(self.upper)} (limit {self.limit:g})"
         )
         if self.certified and vacuous:
             return f"{bound}: certified by the declared bound, whatever the policy"
@@ -72,7 +72,7 @@ class Certificate:
             plural = "" if self.episodes == 1 else "s"
             return f"{bound}: certified by {self.episodes} episode{plural}"
         if self.episodes_needed is not None:
-            about = _round_up(float(self.episodes_needed), 2)
+            about = round_up(float(self.episodes_needed), 2)
             reason = f"about {about} episodes like these would be needed"
         elif self.estimate >= self.limit:
             reason = (
@@ -102,8 +102,7 @@ def certify_cvar(
     costs = _episode_costs(costs, cost_bound)
     _check_tail(tail)
     check_range("cost_limit", cost_limit, 0)
-    quantity = f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
-    n, needed = len(costs), None
+    quantity, n, needed = quantity_of(tail), len(costs), None
     if cost_bound is None:
         violations = certify_violations(costs, cost_limit, tail, level)
         remark = (
@@ -144,7 +143,7 @@ def violation_sentence(
     violations, n, upper = _count_violations(costs, cost_limit, level)
     return (
         f"with {100 * level:g} % confidence an episode's {name} exceeds the limit with "
-        f"probability at most {_round_up(upper)} (limit {cost_limit:g}, exceeded by "
+        f"probability at most {round_up(upper)} (limit {cost_limit:g}, exceeded by "
         f"{violations} of {n} episodes)"
     )
 
@@ -200,11 +199,12 @@ def episodes_needed(
     tail: float,
     cost_bound: float,
     level: float = 0.95,
+    largest: int = MAX_EPISODES,
 ) -> int | None:
     """Return about how many episodes distributed like these would certify the limit.
 
     It is found by repeating the sample. Returns the present number if that is enough, and
-    None if a million episodes would not be.
+    None if `largest` episodes, by default a million, would not be.
     """
     check_level(level)
     _check_tail(tail)
@@ -218,7 +218,7 @@ def episodes_needed(
         bets = place_bets(shuffle(np.resize(costs, n)), tail, level)
         return bets.reject(cost_limit / cost_bound)
 
-    return _smallest(certifies, len(costs))
+    return _smallest(certifies, len(costs), largest)
 
 
 def shuffle(costs: np.ndarray) -> np.ndarray:
@@ -325,13 +325,15 @@ def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
     return np.minimum(low, 1 - 1e-12)
 
 
-def _smallest(certifies: Callable[[int], bool], start: int) -> int | None:
+def _smallest(
+    certifies: Callable[[int], bool], start: int, largest: int = MAX_EPISODES
+) -> int | None:
     """Return the smallest n >= start for which `certifies` holds, to within 3 %."""
     low = high = start
     while not certifies(high):
-        if high >= MAX_EPISODES:
+        if high >= largest:
             return None
-        low, high = high, min(2 * high, MAX_EPISODES)
+        low, high = high, min(2 * high, largest)
     while high - low > max(1, 0.03 * high):
         middle = (low + high) // 2
         low, high = (low, middle) if certifies(middle) else (middle, high)
@@ -369,7 +371,12 @@ def _check_tail(tail: float) -> None:
     check_range("tail", tail, 0, 1, open_low=True, advice=advice)
 
 
-def _round_up(value: float, digits: int = 3) -> str:
+def quantity_of(tail: float) -> str:
+    """Return what a certificate of CVaR at this tail bounds."""
+    return f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
+
+
+def round_up(value: float, digits: int = 3) -> str:
     """Format `value` with that many significant digits, never below it."""
     if value == 0:
         return "0"

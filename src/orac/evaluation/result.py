@@ -58,6 +58,19 @@ class Episodes:
         ]
 
 
+def pool(first: Episodes, second: Episodes) -> Episodes:
+    """Return the episodes of two samples together."""
+    return Episodes(
+        np.concatenate([first.reward, second.reward]),
+        np.concatenate([first.cost, second.cost]),
+        np.concatenate([first.length, second.length]),
+        {
+            name: np.concatenate([values, second.metrics[name]])
+            for name, values in first.metrics.items()
+        },
+    )
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from orac.config.schema import Config
 from orac.core.agent import AgentState, PolicyState, deployed_policy
 from orac.envs import registry
-from orac.evaluation.result import Episodes
+from orac.evaluation.result import Episodes, pool
 from orac.training.measurement import held_measure, sample_risk
 
 KEPT = 10
@@ -222,16 +222,3 @@ def retest_episodes(config: Config, episode_length: int | None) -> int:
         return wanted
     allowed = RETEST_SHARE * config.training.total_steps / (episode_length or 1)
     return max(min(wanted, int(allowed)), 1)
-
-
-def pool(first: Episodes, second: Episodes) -> Episodes:
-    """Return the episodes of two samples together."""
-    return Episodes(
-        np.concatenate([first.reward, second.reward]),
-        np.concatenate([first.cost, second.cost]),
-        np.concatenate([first.length, second.length]),
-        {
-            name: np.concatenate([values, second.metrics[name]])
-            for name, values in first.metrics.items()
-        },
-    )

@@ -1,0 +1,334 @@
+"""Certification of a run: choose one of its best policies and certify it on fresh episodes.
+
+The candidates are compared on validation episodes. One is chosen, and the number of its
+next episodes is fixed before they are played. Only these fresh episodes count as evidence
+(a look). If a look fails, more are allowed, each with fresh episodes of the same or of
+another candidate. The error is divided among the looks and the constraints, so the
+probability that a run whose chosen policy is above a limit is certified is at most
+1 - confidence, however the candidates and the numbers were chosen. `docs/statistics.md`
+has the argument.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orac.config.schema import Constraint
+from orac.config.validation import check_count
+from orac.envs.base import EnvSpec
+from orac.evaluation.certificates import (
+    Certificate,
+    cvar_upper_bound,
+    episodes_needed,
+    quantity_of,
+    round_up,
+)
+from orac.evaluation.intervals import check_level
+from orac.evaluation.result import Episodes, pool, risk_of_episodes
+
+CANDIDATES = 5
+"""Number of policies of a run that are compared."""
+LOOKS = 3
+"""Default number of times that fresh episodes may be tried."""
+EPISODES_MAX = 20_000
+"""Default of the largest number of episodes of one look."""
+SURPLUS = 1.5
+"""A look has this many times the episodes that the validation says are needed."""
+VALIDATION_TAIL, VALIDATION_MIN = 40, 400
+"""Validation episodes of a candidate: 40 of the tail on average, and at least 400."""
+ROUND_TO = 100
+"""Numbers of episodes are rounded up to a multiple of this."""
+
+Play = Callable[[Any, int, int], Episodes]
+"""Function of (candidate, number of episodes, sample) that plays whole episodes.
+
+Samples with different numbers consist of different episodes; sample 0 is the validation.
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Fresh episodes of one candidate, and the bounds that they give."""
+
+    candidate: int
+    sample: int
+    episodes: int
+    reward: float
+    certificates: tuple[Certificate, ...]
+
+    @property
+    def certified(self) -> bool:
+        """Whether every bound is within its limit."""
+        return all(certificate.certified for certificate in self.certificates)
+
+
+@dataclass(frozen=True)
+class Certification:
+    """The result of a certification: which policy, every look, and what was shown."""
+
+    confidence: float
+    """Probability with which all bounds of all looks hold together."""
+    max_looks: int
+    candidates: int
+    validation_episodes: int
+    """Episodes of each candidate that were used to choose, and not as evidence."""
+    looks: tuple[Look, ...] = ()
+    policy: Any = None
+    """The candidate of the last look, or the best one if there was no look."""
+    exceptions: tuple[str, ...] = ()
+    """One sentence for each constraint that cannot be certified."""
+    reason: str = ""
+    """Why there was no look, or no further one."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the risk of every constraint was shown to be within its limit."""
+        passed = bool(self.looks) and self.looks[-1].certified
+        return passed and not self.exceptions
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The bounds of the last look, one per constraint that can be certified."""
+        return self.looks[-1].certificates if self.looks else ()
+
+    def sentence(self) -> str:
+        """Return the result as a sentence."""
+        parts = []
+        if self.looks:
+            look = self.looks[-1]
+            bounds = " and ".join(
+                f"{c.quantity} is below {round_up(c.upper)} (limit {c.limit:g})"
+                for c in look.certificates
+                if c.upper is not None
+            )
+            parts.append(
+                f"with {100 * self.confidence:g} % confidence {bounds}, shown by "
+                f"{look.episodes:,} fresh episodes at look {len(self.looks)} of "
+                f"{self.max_looks}"
+            )
+        parts += [self.reason] if self.reason else []
+        verdict = "certified" if self.certified else "not certified"
+        return f"{verdict}: {'; '.join([*parts, *self.exceptions])}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as numbers and texts, for a JSON file."""
+        return {
+            "certified": self.certified,
+            "sentence": self.sentence(),
+            "confidence": self.confidence,
+            "max_looks": self.max_looks,
+            "candidates": self.candidates,
+            "validation_episodes": self.validation_episodes,
+            "looks": [
+                {
+                    "candidate": look.candidate,
+                    "sample": look.sample,
+                    "episodes": look.episodes,
+                    "reward": look.reward,
+                    "certified": look.certified,
+                    "bounds": [
+                        {
+                            "quantity": c.quantity,
+                            "estimate": c.estimate,
+                            "upper": c.upper,
+                            "limit": c.limit,
+                            "confidence": c.level,
+                            "cost_bound": c.cost_bound,
+                        }
+                        for c in look.certificates
+                    ],
+                }
+                for look in self.looks
+            ],
+        }
+
+
+def certify_candidates(
+    candidates: Sequence[Any],
+    play: Play,
+    constraints: Sequence[Constraint],
+    spec: EnvSpec,
+    *,
+    confidence: float = 0.95,
+    looks: int = LOOKS,
+    episodes_max: int = EPISODES_MAX,
+    validation: int | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> Certification:
+    """Choose one of the candidates, best first, and certify it on fresh episodes.
+
+    `validation` is the number of episodes with which each candidate is compared.
+    """
+    check_level(confidence)
+    check_count("looks", looks)
+    check_count("episodes_max", episodes_max)
+    if validation is None:
+        validation = min(validation_episodes(constraints), episodes_max)
+    check_count("validation", validation)
+    candidates = candidates[:CANDIDATES]
+    if not candidates or not constraints:
+        missing = "policy to certify" if constraints else "constraint to certify"
+        raise ValueError(f"a certification needs a {missing}, and there is none.")
+    exceptions = [cannot_certify(c, bound_of(c, spec)) for c in constraints]
+    exceptions = tuple(sentence for sentence in exceptions if sentence)
+    known = (confidence, looks, len(candidates))
+    if len(exceptions) == len(constraints):
+        return Certification(*known, 0, (), candidates[0], exceptions)
+    level = 1 - (1 - confidence) / (looks * (len(constraints) - len(exceptions)))
+    log(f"Comparing {len(candidates)} policies on {validation:,} episodes each.")
+    seen = [play(candidate, validation, 0) for candidate in candidates]
+    taken: list[Look] = []
+    reason, place = "", 0
+    while len(taken) < looks and not reason:
+        place, number, reason = choose(seen, constraints, spec, level, episodes_max)
+        if reason:
+            break
+        sample = len(taken) + 1
+        log(f"Look {sample} of {looks}: {number:,} fresh episodes.")
+        fresh = play(candidates[place], number, sample)
+        bounds = tuple(
+            certificate_of(fresh, constraint, spec, level)
+            for constraint in constraints
+            if not cannot_certify(constraint, bound_of(constraint, spec))
+        )
+        look = Look(place, sample, number, float(fresh.reward.mean()), bounds)
+        taken.append(look)
+        if look.certified:
+            break
+        # From now on these episodes may be used to choose, but not as evidence.
+        seen[place] = pool(seen[place], fresh)
+    return Certification(
+        *known, validation, tuple(taken), candidates[place], exceptions, reason
+    )
+
+
+def choose(
+    seen: Sequence[Episodes],
+    constraints: Sequence[Constraint],
+    spec: EnvSpec,
+    level: float,
+    episodes_max: int,
+) -> tuple[int, int, str]:
+    """Return a candidate, the number of its fresh episodes, and why there should be none.
+
+    It is the candidate of highest reward that episodes like those seen would certify.
+    Without any, it is the one of least risk, with a reason.
+    """
+    for place in np.argsort([-episodes.reward.mean() for episodes in seen]):
+        needed = [
+            needed_for(seen[place], c, spec, level, episodes_max) for c in constraints
+        ]
+        if None not in needed:
+            number = math.ceil(SURPLUS * max(n for n in needed if n is not None))
+            number = math.ceil(number / ROUND_TO) * ROUND_TO
+            return int(place), min(number, episodes_max), ""
+    risks = [[risk_of(episodes, c, spec) for c in constraints] for episodes in seen]
+    units = np.array([c.unit or 1.0 for c in constraints])
+    limits = np.array([c.limit for c in constraints])
+    place = int(((np.array(risks) - limits) / units).max(axis=1).argmin())
+    worst = int(((np.array(risks[place]) - limits) / units).argmax())
+    constraint, value = constraints[worst], risks[place][worst]
+    measured = (
+        f"the {constraint.measure} of the policy of least risk is {value:.4g} on "
+        f"{len(seen[place]):,} episodes (limit {constraint.limit:g})"
+    )
+    if value >= constraint.limit:
+        return place, 0, f"{measured}, so more episodes would not certify it"
+    return place, 0, (
+        f"{measured}, which is so close to the limit that {episodes_max:,} fresh episodes "
+        "would probably not certify it; allow more (--episodes-max), or train with a "
+        "larger agent.multiplier.margin"
+    )
+
+
+def needed_for(
+    episodes: Episodes,
+    constraint: Constraint,
+    spec: EnvSpec,
+    level: float,
+    episodes_max: int,
+) -> int | None:
+    """Return how many episodes like these would certify a constraint; None: too many.
+
+    It is 0 for a constraint that cannot be certified and is within its limit.
+    """
+    if risk_of(episodes, constraint, spec) >= constraint.limit:
+        return None
+    bound = bound_of(constraint, spec)
+    if bound is None or cannot_certify(constraint, bound):
+        return 0
+    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    return episodes_needed(
+        costs,
+        constraint.limit,
+        constraint.measure.dual_tail,
+        bound,
+        level,
+        max(episodes_max, len(costs)),
+    )
+
+
+def certificate_of(
+    episodes: Episodes, constraint: Constraint, spec: EnvSpec, level: float
+) -> Certificate:
+    """Return the bound that these episodes give."""
+    bound = bound_of(constraint, spec)
+    assert bound is not None
+    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    tail = constraint.measure.dual_tail
+    quantity = quantity_of(tail)
+    return Certificate(
+        quantity if constraint.name == "cost" else f"{quantity} {constraint.name}",
+        risk_of(episodes, constraint, spec),
+        cvar_upper_bound(costs, tail, bound, level),
+        float(constraint.limit),
+        level,
+        len(costs),
+        cost_bound=bound,
+    )
+
+
+def cannot_certify(constraint: Constraint, bound: float | None) -> str:
+    """Return why a constraint cannot be certified from episodes; empty if it can be."""
+    if constraint.measure.name not in ("cvar", "mean"):
+        return (
+            f"the {constraint.measure} of {constraint.name!r} is used to choose a policy "
+            "but cannot be certified: bounds for finitely many episodes exist here only "
+            "for CVaR and the mean"
+        )
+    if constraint.limit == 0:
+        return (
+            f"the limit of {constraint.name!r} is 0, which no number of episodes can "
+            "certify, because the next one might cost something"
+        )
+    if bound is None:
+        return (
+            f"the environment declares no bound on the {constraint.name!r} of an episode, "
+            "so its risk cannot be certified; declare the largest possible one with the "
+            "line `cost_bound = 100.0` in the environment's class, with cost_bound=100.0 "
+            "in Python, or with --cost-bound 100 in the shell"
+        )
+    return ""
+
+
+def validation_episodes(constraints: Sequence[Constraint]) -> int:
+    """Return with how many episodes the candidates are compared, from the smallest tail."""
+    tails = [c.tail for c in constraints if c.risk == "cvar"]
+    wanted = math.ceil(VALIDATION_TAIL / min(tails, default=1.0))
+    return max(wanted, VALIDATION_MIN)
+
+
+def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
+    """Return the largest cost of an episode that the environment declares."""
+    if spec.cost_bounds is None:
+        return None
+    return spec.cost_bounds[spec.cost_names.index(constraint.name)]
+
+
+def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
+    """Return the risk that a constraint limits, of these episodes."""
+    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    return risk_of_episodes(costs, constraint.measure)
