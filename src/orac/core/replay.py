@@ -90,14 +90,18 @@ def sample_n_step(
     The next step of an environment is `num_envs` rows later. A row sums up to `n_step`
     steps; it ends earlier at the end of an episode or at the newest row of the ring. Rows
     that only reset an environment are not drawn: where the first draw is one, a second
-    replaces it, and if that is one too, the last step of the episode before it.
+    replaces it, and if that is one too, the last step of the episode before it (or, in the
+    oldest round of the ring, the step after it).
     """
     # Deviates from SAC: the entropy of the steps in between is left out of the target.
     rings, capacity = state.storage, state.capacity
     held = jnp.maximum(state.size, 1)
     first, second = jax.random.randint(key, (2, batch_size), 0, held)
     assert not isinstance(rings.steps, tuple)
-    spare = jnp.where(rings.steps[second] > 0, second, (second - num_envs) % capacity)
+    before, after = (second - num_envs) % capacity, (second + num_envs) % capacity
+    # In the oldest round there is nothing before a row; the step after it is there.
+    neighbour = jnp.where(rings.steps[before] > 0, before, after)
+    spare = jnp.where(rings.steps[second] > 0, second, neighbour)
     index = jnp.where(rings.steps[first] > 0, first, spare)
     # Rounds of all environments between a row and the newest one.
     head = state.inserted % capacity
