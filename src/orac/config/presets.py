@@ -1,9 +1,13 @@
-"""The paper's settings for each agent and environment.
+"""Settings for each agent and environment.
 
-`preset("orac", "orac/GuardedMaze-v0")` returns a whole config. An agent sets two fields
-(`ALGORITHMS`). Everything else is the environment's column in the paper's Appendix A and
-the same for every agent. The exceptions are SAC-Lagrangian, which has one scalar cost
-critic as in the paper, and SAC, which has no constraints.
+`preset("orac", "orac/GuardedMaze-v0")` returns a whole config. There are three kinds:
+
+- `paper`: the settings of the paper's Appendix A, for its environments. Everything except
+  two fields (`ALGORITHMS`) is the same for every agent. The exceptions are SAC-Lagrangian,
+  which has one scalar cost critic as in the paper, and SAC, which has no constraints.
+- `fast`: for the same environments, settings that keep the limit on whole episodes and
+  take minutes on one core. The multiplier follows measured episodes.
+- `general`: the same idea for any other environment.
 """
 
 import dataclasses
@@ -102,22 +106,141 @@ def citylearn() -> Config:
     )
 
 
-def general(env_id: str) -> Config:
-    """Settings for a user's environment: Safety-Gymnasium's numbers, implicit form."""
+FAST_AGENT = AgentConfig(
+    risk_form="quantile",
+    num_quantiles=16,
+    num_cost_critics=2,
+    hidden_sizes=(128, 128),
+    critic_layer_norm=True,
+    kappa=0.1,
+    discount=0.98,
+    cost_discount=0.98,
+    n_step=3,
+    actor_learning_rate=5e-4,
+    reward_critic_learning_rate=1e-3,
+    cost_critic_learning_rate=1e-3,
+    final_learning_rate=0.1,
+    initial_temperature=0.1,
+    polyak=0.01,
+    target_every=1,
+    actor_every=2,
+    actor_average=0.999,
+    normalize_observations=True,
+    divide_by_multipliers=True,
+    multiplier=MultiplierConfig(
+        follows="episodes", initial=1.0, cap=100.0, proportional=0.2, margin=0.1
+    ),
+    exploration=ExplorationConfig(decay_when_feasible=True),
+)
+"""What the fast presets of simulated robots and buildings and the general one share."""
+
+
+def fast_maze() -> Config:
+    """GuardedMaze in about a minute on one core."""
+    config = guarded_maze()
+    return replace(
+        config,
+        agent=replace(
+            config.agent,
+            risk_form="quantile",
+            # Costs are in units of the limit here, so this is 1 in the maze's units.
+            kappa=0.2,
+            n_step=3,
+            actor_learning_rate=1e-3,
+            reward_critic_learning_rate=1e-3,
+            cost_critic_learning_rate=1e-3,
+            temperature_learning_rate=1e-3,
+            final_learning_rate=0.1,
+            initial_temperature=0.2,
+            target_entropy=0.0,
+            final_target_entropy=-3.0,
+            polyak=0.02,
+            target_every=1,
+            multiplier=MultiplierConfig(
+                follows="episodes",
+                initial=5.0,
+                floor=0.25,
+                cap=100.0,
+                episodes_per_unit=270.0,
+                proportional=0.0,
+            ),
+            exploration=replace(config.agent.exploration, decay_when_feasible=True),
+        ),
+        training=replace(
+            config.training,
+            total_steps=120_000,
+            num_envs=8,
+            gradient_steps=1 / 4,
+            batch_size=128,
+            buffer_size=120_000,
+            log_every=4_000,
+            checkpoint_every=20_000,
+        ),
+        evaluation=EvaluationConfig(every=4_000, episodes=100),
+    )
+
+
+def fast_safety_gym() -> Config:
+    """Safety-Gymnasium's navigation tasks in 25 minutes on one core."""
     config = safety_gym()
     return replace(
         config,
+        agent=replace(FAST_AGENT, centre=True),
+        training=TrainingConfig(
+            total_steps=1_000_000,
+            num_envs=8,
+            learning_starts=5_000,
+            gradient_steps=1 / 4,
+            log_every=4_000,
+            checkpoint_every=40_000,
+        ),
+        evaluation=EvaluationConfig(every=40_000, episodes=30),
+    )
+
+
+def fast_citylearn() -> Config:
+    """CityLearn in 15 minutes on one core."""
+    config = citylearn()
+    return replace(
+        config,
+        agent=replace(
+            FAST_AGENT,
+            centre=True,
+            # Rewards are about -1 an hour, as costs are, which are divided by 50.
+            reward_scale=0.05,
+            kappa=0.02,
+            multiplier=replace(
+                FAST_AGENT.multiplier, episodes_per_unit=140.0, margin=0.02
+            ),
+        ),
+        training=TrainingConfig(
+            total_steps=600_000,
+            num_envs=16,
+            learning_starts=12_000,
+            gradient_steps=1 / 2,
+            log_every=5_000,
+            checkpoint_every=50_000,
+        ),
+        evaluation=EvaluationConfig(every=20_000, episodes=200),
+    )
+
+
+def general(env_id: str) -> Config:
+    """Settings for a user's environment."""
+    return Config(
         env=EnvConfig(env_id),
         constraints=(Constraint("cost", limit=25.0, tail=0.25),),
         agent=replace(
-            config.agent,
-            risk_form="implicit",
-            embedding_size=64,
-            num_cost_critics=2,
-            multiplier=MultiplierConfig(),
+            FAST_AGENT,
+            discount=0.99,
+            cost_discount=0.99,
+            actor_every=1,
+            normalize_rewards=True,
         ),
-        training=replace(config.training, total_steps=100_000, learning_starts=1_000),
-        evaluation=EvaluationConfig(episodes=20),
+        training=TrainingConfig(
+            total_steps=100_000, learning_starts=1_000, gradient_steps=1 / 2
+        ),
+        evaluation=EvaluationConfig(every=5_000, episodes=20),
     )
 
 
@@ -154,8 +277,17 @@ def demo() -> Config:
 
 ROBOTS = "Point|Car|Racecar|Doggo|Ant|HalfCheetah|Hopper|Humanoid|Swimmer|Walker2d"
 SAFETY_GYM = re.compile(rf"(orac/)?Safety({ROBOTS})[A-Z]\w*-v\d+")
-ENVIRONMENTS = {"orac/GuardedMaze-v0": guarded_maze, "orac/CityLearn-v0": citylearn}
-"""Environments that have their own column; Safety-Gymnasium's ids share one."""
+ENVIRONMENTS = {
+    "orac/GuardedMaze-v0": {"paper": guarded_maze, "fast": fast_maze},
+    "orac/CityLearn-v0": {"paper": citylearn, "fast": fast_citylearn},
+}
+"""Settings by environment and kind; Safety-Gymnasium's ids share theirs."""
+SAFETY_GYM_PRESETS = {"paper": safety_gym, "fast": fast_safety_gym}
+PRESETS = {
+    "paper": "the paper's settings, for its environments",
+    "fast": "keeps the limit on whole episodes, in minutes; for the same environments",
+    "general": "the same for any other environment",
+}
 
 
 def with_algorithm(config: Config, algo: str) -> Config:
@@ -215,12 +347,25 @@ def is_safety_gym(env_id: str) -> bool:
     return SAFETY_GYM.fullmatch(env_id) is not None
 
 
-def preset(algo: str, env_id: str) -> Config:
-    """Return the paper's settings of `algo` for its environments, or general ones."""
-    if env_id in ENVIRONMENTS:
-        config = ENVIRONMENTS[env_id]()
-    elif is_safety_gym(env_id):
-        config = safety_gym()
+def preset(algo: str, env_id: str, kind: str | None = None) -> Config:
+    """Return the settings of `algo` for an environment: a kind of `PRESETS`.
+
+    The default is `paper` for the paper's environments and `general` for others.
+    """
+    if kind is not None:
+        check_choice("preset", kind, PRESETS)
+    kinds = ENVIRONMENTS.get(env_id)
+    if kinds is None and is_safety_gym(env_id):
+        kinds = SAFETY_GYM_PRESETS
+    if kinds is None and kind not in (None, "general"):
+        raise ValueError(
+            f"preset {kind!r} exists for {', '.join(ENVIRONMENTS)} and Safety-Gymnasium's "
+            f"tasks, got {env_id!r}. Use the preset 'general'."
+        )
+    if kinds is not None and kind != "general":
+        config = kinds[kind or "paper"]()
+    elif kinds is not None:
+        config = replace(general(env_id), constraints=kinds["paper"]().constraints)
     elif env_id.startswith("orac/"):
         known = [*ENVIRONMENTS, "orac/SafetyPointGoal1-v0 and its siblings"]
         raise unknown_name("an environment of this package", env_id, known)

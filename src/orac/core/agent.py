@@ -389,7 +389,7 @@ def prepare_batch(
         )
     if learner.problem.cost_units is not None:
         cost = cost / learner.problem.units
-    batch = batch._replace(reward=reward * reward_scale(state, config), cost=cost)
+    batch = batch._replace(reward=reward * reward_scale(state, learner), cost=cost)
     return PreparedBatch(batch, context, inputs, next_inputs)
 
 
@@ -407,13 +407,15 @@ def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
     return discount if isinstance(batch.steps, tuple) else discount**batch.steps
 
 
-def reward_scale(state: AgentState, config: AgentConfig) -> Array | float:
+def reward_scale(state: AgentState, learner: Learner) -> Array | float:
     """Return the factor on rewards: a constant, or one over the spread of returns."""
+    config = learner.config
     if not config.normalize_rewards:
         return config.reward_scale
     spread = jnp.sqrt(normalization.safe_variance(state.return_stats)[0])
     # Numerics: if all returns are the same, they say nothing about the scale.
-    return config.reward_scale / jnp.where(spread > 1e-6, spread, 1.0)
+    unit = jnp.where(spread > 1e-6, spread, 1.0) * learner.problem.horizon_share
+    return config.reward_scale / unit
 
 
 def average_actor(average: Any, actor: networks.Mlp, config: AgentConfig) -> Any:
@@ -457,7 +459,7 @@ def update_critics(
             bootstrap_discount(transition, config.cost_discount),
         )
     )
-    scale = reward_scale(state, config)
+    scale = reward_scale(state, learner)
 
     def loss(params: tuple[Any, Any]) -> tuple[Array, Metrics]:
         reward_params, cost_params = params

@@ -29,7 +29,9 @@ class Problem:
     constraints: tuple[Constraint, ...]
     cost_value_limits: tuple[float, ...]
     cost_units: tuple[float, ...] | None = None
-    """Costs that count as 1 in the critics; None: costs are learned as they are."""
+    """Costs of a step are divided by these; None: costs are learned as they are."""
+    horizon_share: float = 1.0
+    """Discounted length of an episode, with the rewards' discount, over its length."""
 
     @property
     def num_constraints(self) -> int:
@@ -48,7 +50,7 @@ class Problem:
 
     @property
     def units(self) -> Float[Array, " constraint"]:
-        """Costs that count as 1 in the critics, as an array."""
+        """Divisors of the costs, as an array."""
         return jnp.array(self.cost_units or (1.0,) * self.num_constraints, jnp.float32)
 
 
@@ -58,21 +60,25 @@ def make_problem(
     constraints: tuple[Constraint, ...],
     episode_length: int,
     cost_discount: float,
+    discount: float = 1.0,
     divide_by_limit: bool = False,
 ) -> Problem:
     """Return the problem with its episode limits converted to critic units. Eq. (6).
 
-    With `divide_by_limit` nothing in the learner depends on the unit in which an
-    environment counts its costs.
+    With `divide_by_limit` costs are divided by their converted limit, so that nothing in
+    the learner depends on the unit in which an environment counts its costs.
     """
-    units = tuple(c.unit for c in constraints) if divide_by_limit else None
-    limits = tuple(
-        risk.cost_value_limit(constraint.limit / unit, cost_discount, episode_length)
-        for constraint, unit in zip(
-            constraints, units or (1.0,) * len(constraints), strict=True
-        )
-    )
-    return Problem(observation_size, action_size, constraints, limits, units)
+
+    def convert(limit: float) -> float:
+        return risk.cost_value_limit(limit, cost_discount, episode_length)
+
+    limits = tuple(convert(constraint.limit) for constraint in constraints)
+    units = None
+    if divide_by_limit:
+        units = tuple(convert(constraint.unit) for constraint in constraints)
+        limits = tuple(x / unit for x, unit in zip(limits, units, strict=True))
+    share = risk.cost_value_limit(1.0, discount, episode_length)
+    return Problem(observation_size, action_size, constraints, limits, units, share)
 
 
 class Context(NamedTuple):

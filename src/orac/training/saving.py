@@ -113,6 +113,8 @@ def save_agent(
         "observation_size": problem.observation_size,
         "action_size": problem.action_size,
         "cost_value_limits": problem.cost_value_limits,
+        "cost_units": problem.cost_units,
+        "horizon_share": problem.horizon_share,
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "agent.arrays"
@@ -146,9 +148,10 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
                 sizes["action_size"],
                 config.constraints,
                 tuple(float(limit) for limit in sizes["cost_value_limits"]),
-                tuple(c.unit for c in config.constraints)
-                if config.agent.follows_episodes
+                tuple(float(unit) for unit in sizes["cost_units"])
+                if sizes.get("cost_units")
                 else None,
+                float(sizes.get("horizon_share", 1.0)),
             )
             learner = make_learner(problem, config.agent)
             template = jax.eval_shape(

@@ -56,6 +56,7 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
         in_order_of(spec, config).constraints,
         length,
         config.agent.cost_discount,
+        config.agent.discount,
         divide_by_limit=config.agent.follows_episodes,
     )
 
