@@ -378,10 +378,13 @@ def make_agent(
     env_params: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     config: Config | None = None,
+    preset: str | None = None,
     **host_options: Any,
 ) -> Agent:
     """Return an agent built from a preset and the options that differ from it.
 
+    `preset` is "paper", "fast" or "general" (see `config.presets`); by default "paper" for
+    the paper's environments and "general" for others.
     `env` is an id, an environment, a factory or a JAX environment. `settings` maps dotted
     config fields to values, as in `{"agent.kappa": 0.5}`. Pass several constraints as
     `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
@@ -389,7 +392,7 @@ def make_agent(
     """
     check_option_names(host_options)
     name = env if isinstance(env, str) else name_of_env(env)
-    chosen = replace(config or presets.preset(algo, name), seed=seed)
+    chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
     if env_params:
         merged = {**dict(chosen.env.params), **env_params}
         chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))

@@ -75,6 +75,9 @@ def run_agents(options: argparse.Namespace) -> int:
             f"{name:<10} risk {form:<9} behaviour {algorithm.behaviour:<11} "
             f"{algorithm.describes}"
         )
+    print("\npresets (--preset):")
+    for name, description in presets.PRESETS.items():
+        print(f"{name:<10} {description}")
     return 0
 
 

@@ -29,6 +29,11 @@ def add_config_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("--algo", help="agent (default: orac); `orac agents` lists all agents")
     option("--env-id", help=f"{escaped['env.id']} (default: orac/GuardedMaze-v0)")
+    option(
+        "--preset",
+        help="paper, fast or general (default: paper for the paper's environments, "
+        "general for others); `orac agents` describes them",
+    )
     option("--config", type=Path, help="YAML file to start from instead of a preset")
     option("--cost-limit", type=float, help=escaped["constraints.0.limit"])
     option("--tail", type=float, help=escaped["constraints.0.tail"])

@@ -75,6 +75,10 @@ def run_config(options: argparse.Namespace) -> int:
 def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
     """Return the config that the options describe, and the preset it is based on."""
     if options.config is not None:
+        if options.preset is not None:
+            raise ValueError(
+                "--preset and --config each give a whole config, got both. Drop one."
+            )
         base = serialization.load(options.config)
         if options.algo is not None:
             base = presets.with_algorithm(base, options.algo)
@@ -82,7 +86,8 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
             base = serialization.override(base, [f"env.id={options.env_id!r}"])
     else:
         chosen = "orac/GuardedMaze-v0" if options.env_id is None else options.env_id
-        base = presets.preset("orac" if options.algo is None else options.algo, chosen)
+        algo = "orac" if options.algo is None else options.algo
+        base = presets.preset(algo, chosen, options.preset)
     given = {
         "seed": options.seed,
         "training.total_steps": options.total_steps,

@@ -299,7 +299,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
         risk_form=algorithm.risk_form or config.agent.risk_form,
         behaviour=algorithm.behaviour,
     )
-    if agent.risk_form == "scalar":
+    if algorithm.risk_form == "scalar":
         agent = replace(agent, num_cost_critics=1)
     constraints = () if algo == "sac" else config.constraints
     return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
