@@ -156,6 +156,6 @@ def read_array(archive, member):
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         size = math.prod(shape)
         data = file.read(MAX_BYTES)
-        if dtype.kind not in "fiu" or fortran or len(data) != size * dtype.itemsize:
+        if dtype.kind not in "fiub" or fortran or len(data) != size * dtype.itemsize:
             raise ValueError(f"{member.filename} does not hold the numbers it claims")
     return np.frombuffer(data, dtype).reshape(shape)
