@@ -23,6 +23,14 @@ def sample_cvar(costs, tail):
     return float(risk.sample_risk(jnp.asarray(costs), risk.cvar(tail)))
 
 
+@pytest.mark.parametrize("tail", [0.05, 0.13, 0.5, 1.0])
+def test_the_cvar_of_a_sample_is_that_of_the_risk_measure(tail):
+    costs = np.random.default_rng(0).gamma(2.0, size=37)
+    assert certificates.sample_cvar(costs, tail) == pytest.approx(
+        sample_cvar(costs, tail), rel=1e-5
+    )
+
+
 def atoms(values, chances):
     """Return a sampler of a discrete distribution, and its exact CVaR."""
 

@@ -193,13 +193,21 @@ def cvar_upper_bound(
     return cost_bound * high
 
 
+def sample_cvar(costs: ArrayLike, tail: float) -> float:
+    """Return the CVaR of a sample: the mean of its worst `tail`, with a part of one."""
+    ordered = np.sort(np.asarray(costs, np.float64))[::-1]
+    mass = tail * len(ordered)
+    weights = np.clip(mass - np.arange(len(ordered)), 0, 1)
+    return float(weights @ ordered / mass)
+
+
 def episodes_needed(
     costs: ArrayLike,
     cost_limit: float,
     tail: float,
     cost_bound: float,
     level: float = 0.95,
-    largest: int = MAX_EPISODES,
+    largest: int | None = None,
 ) -> int | None:
     """Return about how many episodes distributed like these would certify the limit.
 
@@ -326,9 +334,10 @@ def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
 
 
 def _smallest(
-    certifies: Callable[[int], bool], start: int, largest: int = MAX_EPISODES
+    certifies: Callable[[int], bool], start: int, largest: int | None = None
 ) -> int | None:
     """Return the smallest n >= start for which `certifies` holds, to within 3 %."""
+    largest = MAX_EPISODES if largest is None else largest
     low = high = start
     while not certifies(high):
         if high >= largest:

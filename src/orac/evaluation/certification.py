@@ -25,6 +25,7 @@ from orac.evaluation.certificates import (
     episodes_needed,
     quantity_of,
     round_up,
+    sample_cvar,
 )
 from orac.evaluation.intervals import check_level
 from orac.evaluation.result import Episodes, pool, risk_of_episodes
@@ -237,10 +238,14 @@ def choose(
     )
     if value >= constraint.limit:
         return place, 0, f"{measured}, so more episodes would not certify it"
-    return place, 0, (
-        f"{measured}, which is so close to the limit that {episodes_max:,} fresh episodes "
-        "would probably not certify it; allow more (--episodes-max), or train with a "
-        "larger agent.multiplier.margin"
+    return (
+        place,
+        0,
+        (
+            f"{measured}, which is so close to the limit that {episodes_max:,} fresh episodes "
+            "would probably not certify it; allow more (--episodes-max), or train with a "
+            "larger agent.multiplier.margin"
+        ),
     )
 
 
@@ -331,4 +336,6 @@ def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
 def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
     """Return the risk that a constraint limits, of these episodes."""
     costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    if constraint.measure.name in ("cvar", "mean"):
+        return sample_cvar(costs, constraint.measure.dual_tail)
     return risk_of_episodes(costs, constraint.measure)
