@@ -1,0 +1,472 @@
+"""Nothing false, nothing lost, nothing executed: the promises of docs/security.md.
+
+Damaged checkpoints and kills are in `tests/runs`, environments that misbehave in
+`tests/envs/gym_adapter/test_misbehaving.py`.
+"""
+
+import ast
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import orac
+from helpers.toy_envs import Counter
+from orac.api import Agent, load
+from orac.cli.main import main
+from orac.config import presets
+from orac.config.schema import (
+    AgentConfig,
+    Config,
+    Constraint,
+    EnvConfig,
+    EvaluationConfig,
+    TrainingConfig,
+)
+from orac.config.validation import NonFiniteError
+from orac.envs.gym_adapter import costs
+from orac.evaluation.result import Episodes
+from orac.runs.atomic_io import DiskError, open_to_write, private_directory
+from orac.runs.directory import RunDirectory
+from orac.runs.machine import Need, check_memory
+from orac.training import xla
+
+SOURCES = Path(orac.__file__).parent
+UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+
+
+def test_no_source_file_imports_pickle_or_lets_numpy_use_it():
+    files = sorted(SOURCES.rglob("*.py"))
+    assert len(files) > 50
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or "", *(alias.name for alias in node.names)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names = [node.value] if node.value in UNSAFE else []
+            assert not UNSAFE & {name.partition(".")[0] for name in names}, file
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), file
+                assert node.value.value is False, file
+
+
+def small_agent():
+    config = Config(
+        env=EnvConfig("counter"),
+        constraints=(Constraint("first", 6.0),),
+        agent=AgentConfig(hidden_sizes=(8, 8), num_cost_critics=2),
+        training=TrainingConfig(
+            total_steps=60,
+            learning_starts=40,
+            gradient_steps=0.05,
+            buffer_size=100,
+            batch_size=8,
+            log_every=20,
+            checkpoint_every=20,
+        ),
+        evaluation=EvaluationConfig(every=0, episodes=2),
+    )
+    return Agent(Counter(), presets.with_algorithm(config, "sac-lag"))
+
+
+def poison(agent, value=np.inf):
+    """Put a value into the actor's first weight; return the state before."""
+    state = agent.runner.state
+    leaves, structure = jax.tree.flatten(state.agent.actor.params)
+    leaves[0] = leaves[0].at[0, 0].set(value)
+    actor = state.agent.actor._replace(params=jax.tree.unflatten(structure, leaves))
+    agent.runner.state = state._replace(agent=state.agent._replace(actor=actor))
+    return state
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """An agent with a finished run."""
+    agent = small_agent()
+    folder = tmp_path_factory.mktemp("runs")
+    agent.learn(out=folder, progress_bar=False, trackers=())
+    return agent
+
+
+GOOD = Episodes(np.ones(20), np.ones((20, 1)), np.ones(20, int))
+USES = {
+    "predict": lambda agent, folder: agent.predict([1.0]),
+    "evaluate": lambda agent, folder: agent.evaluate(episodes=2),
+    "certify": lambda agent, folder: agent.certify(GOOD),
+    "save": lambda agent, folder: agent.save(folder / "agent"),
+    "export": lambda agent, folder: agent.export(folder / "policy.npz"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_policy_that_is_not_finite_is_refused(run, use, value, tmp_path):
+    before = poison(run, value)
+    try:
+        with pytest.raises(NonFiniteError) as error:
+            USES[use](run, tmp_path)
+    finally:
+        run.runner.state = before
+    message = str(error.value)
+    assert message.startswith("the agent's .actor.params[0].weight must be finite")
+    assert f"of step 60, is in {run.run_path / 'checkpoints'}" in message
+    assert not [*tmp_path.iterdir()]
+    USES[use](run, tmp_path)
+
+
+def test_a_saved_agent_that_is_not_finite_is_not_loaded(run, tmp_path, monkeypatch):
+    before = poison(run)
+    monkeypatch.setattr(Agent, "_finite_agent", lambda self: self.runner.state.agent)
+    run.save(tmp_path / "agent")
+    run.runner.state = before
+    with pytest.raises(NonFiniteError, match=r"the agent in .*agent must be finite"):
+        load(tmp_path / "agent", Counter())
+
+
+def test_a_checkpoint_that_is_not_finite_is_skipped_as_a_damaged_one(tmp_path):
+    agent = small_agent()
+
+    def spoil(event):
+        if event.step == 60:
+            poison(agent)
+
+    with pytest.raises(NonFiniteError):
+        agent.learn(out=tmp_path, callback=spoil, progress_bar=False, trackers=())
+    with RunDirectory.open(agent.run_path) as folder:
+        checkpoints = folder.checkpoints()
+        template = agent.runner.state._replace(replay=())
+        checkpoints.load_latest(template)
+        extra = {"counters": {}, "log_sizes": {}, "host_state": None}
+        checkpoints.save(60, template, agent.runner.state.replay, extra)
+    with pytest.warns(UserWarning) as warned:
+        loaded = load(agent.run_path, Counter())
+    said = " ".join(str(warning.message) for warning in warned)
+    assert "step 60 is damaged: its .actor.params[0].weight is not finite" in said
+    assert "Resuming from the checkpoint of step 40" in said
+    assert loaded.num_timesteps == 40
+
+
+@pytest.mark.parametrize("name", ["reward", "cost"])
+def test_episodes_that_are_not_finite_are_no_evaluation(name):
+    values = {"reward": np.ones(3), "cost": np.ones((3, 1))}
+    values[name][1] = np.nan
+    with pytest.raises(NonFiniteError, match=rf"the {name} of .* episode 1 is not"):
+        Episodes(**values, length=np.ones(3, int))
+
+
+@pytest.fixture
+def exported(run, tmp_path):
+    run.export(tmp_path / "policy.npz")
+    return tmp_path / "policy.npz"
+
+
+def rewrite(path, compression=zipfile.ZIP_STORED, **changes):
+    """Write the arrays of an exported policy again, with some of them replaced."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files} | changes
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, array in arrays.items():
+            stream = io.BytesIO()
+            np.lib.format.write_array(stream, np.asarray(array), version=(1, 0))
+            archive.writestr(f"{name}.npy", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer0/bias": np.full(8, np.nan)}, "must hold finite numbers"),
+        ({"action_low": np.array([-np.inf])}, "must hold finite numbers"),
+        ({"layer1/weight": np.ones((3, 3))}, "must be a policy"),
+        ({"layer0/bias": np.array(["text"])}, "must be a policy"),
+        ({"num_layers": np.int64(10**9)}, "must be a policy"),
+    ],
+)
+def test_an_exported_policy_with_other_arrays_is_refused(exported, changes, message):
+    rewrite(exported, **changes)
+    with pytest.raises(ValueError, match=message):
+        orac.policy.load(exported)
+
+
+def test_an_action_that_overflows_is_refused(exported):
+    rewrite(exported, **{"layer0/weight": np.full((1, 8), 3e38, np.float32)})
+    policy = orac.policy.load(exported)
+    with (
+        pytest.raises(ValueError, match="action must be finite"),
+        np.errstate(all="ignore"),
+    ):
+        policy(np.array([1e30], np.float32))
+
+
+def test_an_array_that_claims_more_than_it_holds_is_refused(exported):
+    stream = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(stream, header)
+    with zipfile.ZipFile(exported, "a") as archive:
+        archive.writestr("layer9/bias.npy", stream.getvalue() + b"\0" * 64)
+    with pytest.raises(ValueError, match="must be a policy"):
+        orac.policy.load(exported)
+
+
+def test_a_compressed_agent_is_refused_before_it_is_unpacked(run, tmp_path):
+    run.save(tmp_path / "agent")
+    with zipfile.ZipFile(tmp_path / "agent") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data if name != "agent.arrays" else b"\0" * 10**7)
+    with pytest.raises(ValueError, match="is compressed or too large"):
+        load(tmp_path / "bomb", Counter())
+    members["sizes.json"] = json.dumps(
+        json.loads(members["sizes.json"]) | {"observation_size": 10**9}
+    ).encode()
+    with zipfile.ZipFile(tmp_path / "large", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(ValueError, match=r"sizes\.json does not fit"):
+        load(tmp_path / "large", Counter())
+
+
+# Files are data: no import and no link.
+
+LINKS = ["lock", "metrics.csv", "meta.json", "checkpoints", "checkpoints/replay", "x"]
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_run_with_a_link_is_refused_and_nothing_outside_is_touched(tmp_path, name):
+    with RunDirectory.create(tmp_path, "env", "algo", 0, {"a": 1}) as opened:
+        path = opened.path
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "notes").write_text("mine")
+    link, target = path / name, tmp_path / "victim"
+    link.parent.mkdir(exist_ok=True)
+    if not name.startswith("checkpoints"):
+        target = target / "notes"
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+    with pytest.raises(ValueError, match="must not be a symbolic link"):
+        RunDirectory.open(path)
+    assert [x.name for x in (tmp_path / "victim").iterdir()] == ["notes"]
+    assert (tmp_path / "victim" / "notes").read_text() == "mine"
+
+
+def test_links_pipes_and_directories_are_not_opened_for_writing(tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(OSError):
+            open_to_write(tmp_path / name, os.O_RDWR)
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """A module that leaves a file behind when it is imported."""
+    code = "from pathlib import Path\nPath('imported').touch()\n"
+    code += "from math import hypot\ndef cost(a, b, c, d): return 0.0\n"
+    (tmp_path / "own_module.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(costs, "ALLOWED_MODULES", set())
+    yield tmp_path / "imported"
+    sys.modules.pop("own_module", None)
+
+
+FILES = {
+    "train --config f.yaml": 'env: {id: "own_module:Foo-v0"}\n',
+    "train --config f.yaml --quiet": "env: {id: Pendulum-v1, cost_fn: own_module:cost}\n",
+    "sweep f.yaml": 'envs: ["own_module:Foo-v0"]\n',
+    "sweep f.yaml --jobs 1": "envs: [Pendulum-v1]\nset: {env.cost_fn: own_module:cost}\n",
+}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_a_file_does_not_import_a_module(own_module, command, capsys):
+    Path("f.yaml").write_text(FILES[command])
+    assert main(command.split()) == 1
+    errors = capsys.readouterr().err
+    assert errors.endswith(f"Type: orac {command} --import own_module\n")
+    assert errors.count("\n") == 1
+    assert not own_module.exists() and not Path("runs").exists()
+
+
+def test_a_module_that_the_command_line_names_is_imported(own_module, capsys):
+    Path("f.yaml").write_text('env: {id: "own_module:Foo-v0"}\n')
+    assert main(["train", "--config", "f.yaml", "--import", "own_module"]) == 1
+    assert own_module.exists()
+    assert "There is no environment 'own_module:Foo-v0'" in capsys.readouterr().err
+
+
+def test_a_file_names_only_functions_that_the_module_defines(own_module):
+    costs.allow_module("own_module")
+    assert costs.cost_fn_of_file("own_module:cost")(0, 0, 0, {}) == 0
+    with pytest.raises(ValueError, match="must be defined in own_module"):
+        costs.cost_fn_of_file("own_module:hypot")
+    with pytest.raises(costs.NotImported):
+        costs.cost_fn_of_file("os:system")
+
+
+@pytest.mark.parametrize("module", [".own", "own/module", "", "own-module"])
+def test_what_is_no_module_is_refused_in_a_sentence(module):
+    with pytest.raises(ValueError, match="must name a module"):
+        costs.allow_module(module)
+
+
+# Memory, signals and the compilation cache.
+
+
+def test_a_run_that_does_not_fit_names_the_setting_and_what_would_fit():
+    needs = [Need("agent.hidden_sizes", (8, 8), 10), Need("buffer_size", 1000, 5000)]
+    check_memory(needs, 5010)
+    with pytest.raises(
+        ValueError, match=r"^buffer_size of 1000 .* About 490 would fit"
+    ):
+        check_memory(needs, 2500)
+    with pytest.raises(
+        ValueError, match=r"^agent.hidden_sizes of \(8, 8\) .* Lower it"
+    ):
+        check_memory([needs[0]], 5)
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_path):
+    agent = small_agent()
+    training = replace(agent.config.training, buffer_size=2_000_000_000)
+    agent.runner.configure(replace(agent.config, training=training))
+    with pytest.raises(ValueError, match=r"training.buffer_size of 2000000000 needs"):
+        agent.learn(out=tmp_path, progress_bar=False, trackers=())
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_at_the_next_log_row_with_a_checkpoint(number, tmp_path):
+    agent = small_agent()
+
+    def interrupt(event):
+        if event.step == 20:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    agent.learn(out=tmp_path, callback=interrupt, progress_bar=False, trackers=())
+    assert agent.stop_signal == number and signal.getsignal(number) is before
+    assert agent.num_timesteps == 20
+    assert [*agent.run_path.glob("checkpoints/step-000000000020.json")]
+
+
+IMPORTING = """
+import sys, time
+sys.argv[0] = "/usr/bin/orac"
+import orac
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        pass  # As an import that turns every exception into another.
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_the_program_at_once_and_without_a_traceback(number, code):
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPORTING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code and errors == "\nStopped.\n"
+
+
+def test_importing_the_package_in_a_script_leaves_its_signals_alone():
+    code = "import signal, orac; print(signal.getsignal(signal.SIGTERM).name)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout == "SIG_DFL\n"
+
+
+def test_only_a_folder_of_ones_own_is_private(tmp_path):
+    assert private_directory(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "readable").mkdir(mode=0o755)
+    assert private_directory(tmp_path / "readable")
+    assert (tmp_path / "readable").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert not private_directory(tmp_path / "open")
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    assert not private_directory(tmp_path / "link")
+    (tmp_path / "file").touch()
+    assert not private_directory(tmp_path / "file")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_the_compilation_cache_is_only_used_in_a_private_folder(
+    tmp_path, monkeypatch, capsys, mode
+):
+    (tmp_path / "orac").mkdir()
+    (tmp_path / "orac").chmod(mode)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    set_options = {}
+    monkeypatch.setattr(jax.config, "update", set_options.__setitem__)
+    xla.keep_compiled_programs()
+    errors = capsys.readouterr().err
+    if mode == 0o700:
+        assert set_options["jax_compilation_cache_dir"].startswith(str(tmp_path))
+        assert not errors
+    else:
+        assert not set_options
+        assert "does not belong to you alone" in errors and errors.count("\n") == 1
+
+
+def test_a_device_that_never_ends_is_not_read(capsys):
+    assert main(["config", "--config", "/dev/zero"]) == 1
+    assert "must be a regular file" in capsys.readouterr().err
+    assert main(["sweep", "/dev/zero"]) == 1
+    assert "must be a regular file" in capsys.readouterr().err
+
+
+def test_a_full_checkpoint_directory_is_no_file(tmp_path):
+    with RunDirectory.create(tmp_path, "env", "algo", 0, {"a": 1}) as opened:
+        path = opened.path
+    (path / "lock").unlink()
+    os.mkfifo(path / "lock")
+    with pytest.raises(DiskError, match="it is no regular file"):
+        RunDirectory.open(path)
+
+
+def test_the_rollout_names_what_was_not_finite():
+    class Broken(Counter):
+        def step(self, key, state, action):
+            state, step = super().step(key, state, action)
+            bad = jnp.where(state[1] == 2, jnp.nan, step.reward)
+            return state, step._replace(reward=bad)
+
+    from orac.evaluation.rollout import roll_out
+
+    def still(params, key, observation):
+        return jnp.zeros((len(observation), 1))
+
+    def lost(params, key, observation):
+        return jnp.full((len(observation), 1), jnp.nan)
+
+    with pytest.raises(NonFiniteError, match="environment's reward was not finite in"):
+        roll_out(jax.random.key(0), None, Broken(), still, 4)
+    with pytest.raises(NonFiniteError, match="policy's action was not finite in"):
+        roll_out(jax.random.key(0), None, Counter(), lost, 4)
