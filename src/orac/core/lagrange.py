@@ -29,7 +29,7 @@ class Multiplier(NamedTuple):
     """Only if it follows episodes: lower bound of the logarithm, which remembers where the
     limit was broken. `integral` is then the logarithm without its proportional part."""
     fell: Any = ()
-    """Only if it follows episodes: whether the last move was downwards."""
+    """Only if it follows episodes: whether it fell since the limit was last broken."""
 
 
 def init(
@@ -162,11 +162,12 @@ def follow_episodes(
     remembered = np.maximum(floor, integral + math.log(BROKEN_FACTOR))
     floor = np.clip(np.where(broken & fell, remembered, floor), lowest, cap)
     moved = np.clip(integral + push * units, floor, cap)
-    value = np.exp(np.clip(moved + settings.proportional * push, lowest, cap))
+    value = np.exp(np.clip(moved + settings.proportional * push, floor, cap))
     return multiplier._replace(
         value=jnp.asarray(value, jnp.float32),
         integral=jnp.asarray(moved, jnp.float32),
         previous_error=jnp.asarray(error, jnp.float32),
         floor=jnp.asarray(floor, jnp.float32),
-        fell=jnp.asarray(np.where(push == 0, fell & ~broken, push < 0)),
+        # A measured risk may pass slowly from below its target to above the limit.
+        fell=jnp.asarray(~broken & (fell | (push < 0))),
     )
