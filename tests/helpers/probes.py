@@ -238,7 +238,7 @@ def collect(key, state, env, config):
         env, env_key, state.env, to_box(env.spec, action)
     )
     steps = device_loop.to_step_batch(step, observation)
-    row = make_transition(state, action, steps, learner.problem)
+    row = make_transition(state, action, steps, learner)
     context = next_context(
         pivot_key, state.agent, state.context, step.cost, step.done, config
     )

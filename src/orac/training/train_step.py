@@ -115,13 +115,17 @@ def store_and_update(
     agent, metrics, updated = update_if_due(
         update_key, agent, buffer, rounds, learner, config
     )
+    paid = transition.cost
+    if learner.problem.cost_units is not None:
+        # The accumulated cost is compared with limits, which are in the critics' units.
+        paid = paid / learner.problem.units
     new_state = state._replace(
         agent=agent,
         replay=buffer,
         env=env_state,
         observation=steps.observation,
         context=next_context(
-            pivot_key, agent, state.context, transition.cost, ended, config, steps.valid
+            pivot_key, agent, state.context, paid, ended, config, steps.valid
         ),
         totals=totals,
         rounds=rounds,
@@ -266,21 +270,17 @@ def update_if_due(
         rounds % every == 0
     )
 
-    def sample(key: Array) -> Transition:
-        size = training.batch_size
-        if config.agent.n_step == 1:
-            return replay.sample(key, buffer, size)
-        return replay.sample_n_step(key, buffer, size, training.num_envs, config.agent)
-
     def update_once(agent: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         sample_key, update_key = jax.random.split(key)
-        return agent_core.update(update_key, agent, sample(sample_key), learner)
+        return agent_core.update(
+            update_key, agent, sample_batch(sample_key, buffer, config), learner
+        )
 
     def update_group(agent: AgentState, keys: Array) -> tuple[AgentState, Metrics]:
         """Take some gradient steps of the critics only, and then one of everything."""
         for key in keys[:-1]:
             sample_key, update_key = jax.random.split(key)
-            batch = sample(sample_key)
+            batch = sample_batch(sample_key, buffer, config)
             agent, _ = agent_core.update(update_key, agent, batch, learner, True)
         return update_once(agent, keys[-1])
 
@@ -299,6 +299,16 @@ def update_if_due(
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     agent, metrics = jax.lax.cond(due, update_all, lambda a: (a, zeros), agent)
     return outer_step(outer_key, agent, buffer, rounds, learner, config), metrics, due
+
+
+def sample_batch(
+    key: Key[Array, ""], buffer: ReplayState, config: Config
+) -> Transition:
+    """Sample a batch of steps, or of chains of steps with n-step targets."""
+    training, size = config.training, config.training.batch_size
+    if config.agent.n_step == 1:
+        return replay.sample(key, buffer, size)
+    return replay.sample_n_step(key, buffer, size, training.num_envs, config.agent)
 
 
 def outer_step(
@@ -321,7 +331,7 @@ def outer_step(
 
     def run(agent: AgentState) -> AgentState:
         sample_key, update_key = jax.random.split(key)
-        batch = replay.sample(sample_key, buffer, config.training.batch_size)
+        batch = sample_batch(sample_key, buffer, config)
         return update_outer(update_key, agent, batch, learner)
 
     return jax.lax.cond(due, run, lambda a: a, agent)
