@@ -92,7 +92,9 @@ def test_resuming_a_finished_run_does_nothing(trained_run, capsys):
 
 def test_the_next_command_names_an_environment_in_a_users_module(tmp_path, capsys):
     config = presets.preset("orac", "my_env:Walk-v0")
-    agent = SimpleNamespace(config=config, num_timesteps=10)
+    agent = SimpleNamespace(config=config, num_timesteps=10, stop_signal=15)
+    assert finish(agent, tmp_path) == 143
+    agent.stop_signal = None
     assert finish(agent, tmp_path) == 130
     printed = capsys.readouterr().out
     assert f"Continue with: orac resume {tmp_path} --env-id my_env:Walk-v0\n" in printed

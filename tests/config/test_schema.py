@@ -147,7 +147,11 @@ NAN, INF = float("nan"), float("inf")
             dict(learning_starts=-1),
             "learning_starts must be a whole numb",
         ),
-        (TrainingConfig, dict(gradient_steps=0.0), "gradient_steps must be above 0"),
+        (
+            TrainingConfig,
+            dict(gradient_steps=0.0),
+            "gradient_steps must be in .0, 1000.",
+        ),
         (
             EvaluationConfig,
             dict(episodes=0),

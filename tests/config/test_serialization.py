@@ -133,6 +133,43 @@ def test_a_file_never_runs_code():
             serialization.parse(text)
 
 
+def nested(levels):
+    """A list of ten, of which each further level holds ten aliases."""
+    text = "[x,x,x,x,x,x,x,x,x,x]"
+    for i in range(1, levels):
+        text = f"[&b{i} {text}," + ",".join([f"*b{i}"] * 9) + "]"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"seed: {nested(9)}", "holds more than 50,000 values"),
+        ("seed: &a [*a]", "holds more than 50,000 values"),
+        ("[" * 3000, "nested deeper than 30 levels"),
+        ("{a: " * 3000, "nested deeper than 30 levels"),
+        ("seed: 0\nseed: 1\n", "line 2 has the key 'seed' again"),
+        ("agent: {kappa: 1, 'kappa': 2}", "line 1 has the key 'kappa' again"),
+        (f"seed: {'9' * 5000}", "a number of more than 100 digits"),
+        (f"seed: 1{':59' * 3000}", "a number of more than 100 digits"),
+        ("seed: 2020-13-45", "month must be in 1..12"),
+        ("# " * 150_000, "at most 262,144 characters"),
+        ("seed: \x00", "must be YAML"),
+    ],
+)
+def test_yaml_that_is_too_large_or_ambiguous_is_refused(text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        serialization.parse(text)
+    assert len(str(error.value)) < 600
+
+
+def test_an_alias_that_is_not_too_large_is_allowed():
+    assert serialization.read_yaml("a: &x [1, 2]\nb: *x", "it") == {
+        "a": [1, 2],
+        "b": [1, 2],
+    }
+
+
 def test_assignments_apply_in_order_through_the_same_checks():
     config = serialization.override(
         presets.preset("orac", "orac/GuardedMaze-v0"),

@@ -66,6 +66,12 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
         ({"algo": "orac"}, "a key of the grid must be .* Did you mean 'algos'"),
         ({"algos": ["orak"]}, "algo must be one of .* Did you mean 'orac'"),
         ({"algos": []}, "algos must have at least one entry"),
+        ({"vary": {1: [1]}}, "a field in vary must be the name of a config field"),
+        ({"seeds": 10**9}, "seeds must be at most 100,000"),
+        (
+            {"seeds": 1000, "vary": {"agent.kappa": [1] * 1000}},
+            "the number of runs of a grid must be at most 100,000, got 1000000",
+        ),
         ({"set": {"agent.kapa": 1}}, "a field of agent .* Did you mean 'kappa'"),
         ({"vary": {"agent.kappa": []}}, "vary.agent.kappa must have at least one"),
         ({"vary": {"agent.kappa": ["x"]}}, "agent.kappa must be a number, got 'x'"),
