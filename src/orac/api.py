@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import gymnasium
 import jax
@@ -50,15 +50,17 @@ from orac.envs.gym_adapter.costs import (
     name_of_cost_fn,
 )
 from orac.envs.gym_adapter.make import check_environment, make_host
+from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
+from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, Evaluation, certify, summarise
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, read_config
+from orac.runs.directory import RunDirectory, read_certificate, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
-from orac.training import saving
+from orac.training import delivery, notes, saving
 from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
@@ -67,6 +69,8 @@ from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogger
 from orac.training.state import memory_needs
 
+CERTIFY = 1_000
+"""Number of the first sample of a certification; evaluations use smaller ones."""
 LAMBDA = (lambda: None).__name__
 """`<lambda>`, the `__name__` of a lambda function."""
 
@@ -106,6 +110,8 @@ class Agent:
         """File or run directory that the agent was loaded from."""
         self._counters = Counters()
         self._checked: tuple[Any, Any] = None, None
+        self._certified: int | None = None
+        """Place of the candidate that was certified, which is then delivered."""
         self.stop_signal: int | None = None
         """Number of the signal that stopped the last call of `learn`, or None."""
 
@@ -204,8 +210,12 @@ class Agent:
         self, logger: Logger, callback: Callback | None, progress_bar: bool
     ) -> None:
         total = self.config.training.total_steps
+        self._certified = None
+        on_host = isinstance(self.runner, HostRunner)
         try:
             with Progress(total, self.num_timesteps, quiet=not progress_bar) as bar:
+                if self.num_timesteps < total:
+                    bar.notes(notes.start_notes(self.config, self.spec, on_host))
                 self.stop_signal = run_loop(
                     self.runner,
                     logger,
@@ -251,11 +261,12 @@ class Agent:
         """The policy that the run delivers, with what was measured of it.
 
         It is the one of highest reward among those that were measured within the limits,
-        or the one of least risk if there was none. None before the first evaluation, and
-        for agents whose multiplier follows the critics.
+        or the one of least risk if there was none. After `certify` it is the one that was
+        certified. None before the first evaluation, and for agents whose multiplier follows
+        the critics.
         """
         candidates = self.runner.state.candidates
-        return delivered(candidates) if candidates else None
+        return delivered(candidates, self._certified) if candidates else None
 
     def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
         """Return a policy, and whether it acts with its mean action.
@@ -339,16 +350,81 @@ class Agent:
         )
         return Evaluation(summary, rolled)
 
+    @overload
     def certify(
         self, episodes: Episodes, confidence: float = 0.95
-    ) -> list[Certificate]:
-        """Return one certificate per constraint, computed from these episodes."""
+    ) -> list[Certificate]: ...
+
+    @overload
+    def certify(
+        self,
+        episodes: None = None,
+        confidence: float = 0.95,
+        *,
+        looks: int = certification.LOOKS,
+        episodes_max: int = certification.EPISODES_MAX,
+        log: Any = None,
+    ) -> Certification: ...
+
+    def certify(
+        self,
+        episodes: Episodes | None = None,
+        confidence: float = 0.95,
+        *,
+        looks: int = certification.LOOKS,
+        episodes_max: int = certification.EPISODES_MAX,
+        log: Any = None,
+    ) -> list[Certificate] | Certification:
+        """Certify on fresh episodes that the risk of a policy is within its limits.
+
+        The best five policies of the run are compared on validation episodes and one is
+        chosen. Up to `looks` times it, or another one, then plays fresh episodes, at most
+        `episodes_max` each. If it is certified, it becomes the delivered policy (`best`).
+        The same call plays the same episodes again. Messages go to `log`.
+
+        With `episodes`, returns one certificate per constraint for these episodes instead;
+        they must not have been used to choose the policy.
+        """
         self._finite_agent()
-        return certify(episodes, self.config.constraints, self.spec, confidence)
+        constraints, spec = self.config.constraints, self.spec
+        if episodes is not None:
+            return certify(episodes, constraints, spec, confidence)
+        held = self.runner.state.candidates
+        places = delivery.ranked(held) if held else []
+        candidates = [delivered(held, place) for place in places]
+        if not candidates:
+            policy, mean = self.policy_of("last")
+            last = Delivered(policy, not mean, np.nan, (), 0, self.num_timesteps, False)
+            candidates = [last]
+
+        def play(candidate: Delivered, number: int, sample: int) -> Episodes:
+            return self.runner.evaluate(
+                candidate.policy,
+                number,
+                not candidate.samples,
+                self.config.seed,
+                CERTIFY + sample,
+            )
+
+        result = certify_candidates(
+            candidates,
+            play,
+            constraints,
+            spec,
+            confidence=confidence,
+            looks=looks,
+            episodes_max=episodes_max,
+            log=log or (lambda text: None),
+        )
+        if result.certified and places:
+            self._certified = places[result.looks[-1].candidate]
+        return result
 
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
         agent, candidates = self._finite_agent(), self.runner.state.candidates
+        if self._certified is not None:
+            candidates = delivery.only(candidates, self._certified)
         saving.save_agent(path, self.config, self.spec, agent, candidates)
 
     def export(self, path: str | Path, checkpoint: str | None = None) -> None:
@@ -445,6 +521,7 @@ def SAC(env: Any, **options: Any) -> Agent:
 def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
 
+    If `orac certify` certified a policy of the run, the agent delivers that one.
     orac never imports code that a file names: pass `env` and `cost_fn` again if the run
     used a cost function or an environment from your own module.
     """
@@ -470,7 +547,19 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         saving.check_shapes(state, agent.runner.state.agent, path)
     agent.runner.state = agent.runner.state._replace(agent=state, candidates=candidates)
     agent._source = path
+    if path.is_dir():
+        agent._certified = certified_place(path, candidates)
     return agent
+
+
+def certified_place(run_dir: Path, candidates: Any) -> int | None:
+    """Return the place of the candidate that a run's certificate is about, if it exists."""
+    certificate = read_certificate(run_dir)
+    if not candidates or certificate is None or not certificate.get("certified"):
+        return None
+    steps = np.where(candidates.episodes > 0, candidates.steps, -1)
+    places = np.flatnonzero(steps == certificate.get("step"))
+    return int(places[0]) if len(places) else None
 
 
 def resume(

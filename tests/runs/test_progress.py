@@ -8,7 +8,7 @@ from rich.console import Console
 
 from orac.runs.progress import Progress
 
-METRICS = {"multiplier": 0.25, "reward": 12.3456, "cost": 4, "risk": 5.5, "limit": 5.0}
+METRICS = {"risk": 5.5, "limit": 5.0, "reward": 12.3456, "cost": 4, "multiplier": 0.25}
 
 
 class Clock:
@@ -32,7 +32,7 @@ def test_a_plain_line_has_step_speed_time_left_and_metrics():
         progress.update(200, METRICS)
     assert stream.getvalue() == (
         "step 200/1,000  20 steps/s  left 0:00:40  "
-        "reward 12.35  cost 4  risk 5.5  limit 5  multiplier 0.25\n"
+        "risk 5.5  limit 5  reward 12.35  cost 4  multiplier 0.25\n"
     )
 
 
@@ -43,7 +43,7 @@ def test_a_metric_without_a_value_is_a_dash():
         unknown = dict.fromkeys(("reward", "cost", "risk"), float("nan"))
         progress.update(200, METRICS | unknown)
     assert stream.getvalue().endswith(
-        "reward -  cost -  risk -  limit 5  multiplier 0.25\n"
+        "risk -  limit 5  reward -  cost -  multiplier 0.25\n"
     )
 
 
@@ -66,6 +66,22 @@ def test_a_long_line_is_neither_wrapped_nor_coloured():
     progress.update(1, {f"a rather [long] :name: {i}": i for i in range(20)})
     (line,) = stream.getvalue().splitlines()
     assert line.endswith("a rather [long] :name: 19 19")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_note_is_printed_as_it_is(terminal):
+    progress, clock, stream = make(terminal=terminal)
+    with progress:
+        clock.now += 10
+        progress.update(200, METRICS)
+        progress.notes(["every [cost] is :zero:."])
+    assert "note: every [cost] is :zero:.\n" in stream.getvalue().replace("\r", "")
+
+
+def test_a_note_of_a_quiet_run_is_logged(caplog):
+    progress, _, stream = make(quiet=True)
+    progress.notes(["every cost is zero."])
+    assert not stream.getvalue() and caplog.messages == ["every cost is zero."]
 
 
 def test_quiet_prints_nothing():

@@ -1,9 +1,10 @@
 """The directory of a run: its layout, its config and a lock for one writer at a time.
 
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
-timings.csv, episodes.csv, evaluations.csv, tensorboard/ and checkpoints/. Wall-clock
-times are written only to timings.csv, so that the other files are reproducible to the
-byte. The meaning of the columns is defined by the training loop.
+timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/ and checkpoints/,
+and certificate.json after `orac certify`. Wall-clock times are written only to
+timings.csv, so that the other files are reproducible to the byte. The meaning of the
+columns is defined by the training loop.
 """
 
 import json
@@ -248,6 +249,12 @@ def read_config(path: AnyPath) -> dict[str, Any]:
 def read_meta(path: AnyPath) -> dict[str, Any]:
     """Read meta.json, which describes the machine that started the run."""
     return _read_mapping(Path(path) / "meta.json", json.loads)
+
+
+def read_certificate(path: AnyPath) -> dict[str, Any] | None:
+    """Read certificate.json, which `orac certify` writes; None if there is none."""
+    file = Path(path) / "certificate.json"
+    return _read_mapping(file, json.loads) if file.is_file() else None
 
 
 def write_meta(path: Path, meta: Mapping[str, Any]) -> None:

@@ -3,10 +3,11 @@
 The bar starts no thread and handles no signals, so that Ctrl-C reaches the training loop.
 """
 
+import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,9 +15,6 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-FIRST_METRICS = ("reward", "cost", "risk", "limit", "multiplier")
-"""Metrics shown first, in this order; others follow in the order of their arrival."""
 
 REFRESH_SECONDS = 0.2
 
@@ -60,6 +58,15 @@ class Progress:
             self._shown_at = now
             self._show(is_bar)
 
+    def notes(self, sentences: Iterable[str]) -> None:
+        """Print sentences above the bar; without a bar, log them as warnings."""
+        for sentence in sentences:
+            if self._quiet:
+                logging.getLogger("orac").warning(sentence)
+            else:
+                console = self._live.console if self._live else self._console
+                console.print(Text(f"note: {sentence}"), soft_wrap=True)
+
     def _show(self, is_bar: bool) -> None:
         self._shown_step = self._step
         if not is_bar:
@@ -96,8 +103,7 @@ class Progress:
         # A dash stands for a metric that has no value yet.
         values = self._metrics.items()
         texts = {k: "-" if math.isnan(v) else f"{v:.4g}" for k, v in values}
-        names = sorted(texts, key=lambda name: (*FIRST_METRICS, name).index(name))
-        return "  ".join(f"{name} {texts[name]}" for name in names)
+        return "  ".join(f"{name} {text}" for name, text in texts.items())
 
     def close(self) -> None:
         """Show the last state and release the terminal. Closing twice has no effect."""

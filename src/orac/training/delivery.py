@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -147,7 +148,7 @@ def consider(
 
 def relative_excess(risk: np.ndarray, config: Config) -> float:
     """Return the largest risk relative to its limit."""
-    units = np.array([c.unit for c in config.constraints])
+    units = np.array([c.unit or 1.0 for c in config.constraints])
     return float((risk / units).max())
 
 
@@ -181,7 +182,7 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
             return None
         place = order[0]
     return Delivered(
-        policy=jax.tree.map(lambda leaf: leaf[place], candidates.policies),
+        policy=jax.tree.map(lambda leaf: jnp.asarray(leaf[place]), candidates.policies),
         samples=bool(candidates.samples[place]),
         reward=float(candidates.reward[place]),
         risk=tuple(float(r) for r in candidates.risk[place]),
@@ -189,6 +190,12 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
         step=int(candidates.steps[place]),
         feasible=place < KEPT,
     )
+
+
+def only(candidates: Candidates, place: int) -> Candidates:
+    """Return the candidates without all others than the one at this place."""
+    others = np.arange(KEPT + 1) != place
+    return candidates._replace(episodes=np.where(others, 0, candidates.episodes))
 
 
 def is_better(new: Episodes, old: Episodes, config: Config) -> bool:

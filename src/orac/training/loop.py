@@ -26,7 +26,7 @@ from orac.envs.base import EnvSpec
 from orac.evaluation.result import cost_column, summarise
 from orac.evaluation.rollout import Episodes
 from orac.runs.progress import Progress
-from orac.training import delivery, measurement
+from orac.training import delivery, measurement, notes
 from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger
 from orac.training.state import NEW_ACTOR
@@ -104,6 +104,10 @@ class Counters:
     violations: list[int] = field(default_factory=list)
     last_reward: float = math.nan
     last_cost: list[float] = field(default_factory=list)
+    evaluated: dict[str, Any] = field(default_factory=dict)
+    """Step, reward, risk per constraint and episodes of the last evaluation."""
+    least_risk: list[float] = field(default_factory=list)
+    """Risk per constraint in the evaluation that was least above, or most below, a limit."""
 
 
 class Schedule:
@@ -161,6 +165,7 @@ def run_loop(
             if schedule.due(schedule.evaluate, rounds):
                 check_parameters(runner.state.agent, step, logger.last_good())
                 rows, summary, episodes = evaluate(runner, step)
+                notes.record_evaluation(counters, episodes, step, runner.config)
             if runner.config.agent.follows_episodes:
                 metrics |= steer_run(runner, report, episodes, step)
             logger.write_metrics(metrics)
@@ -179,7 +184,15 @@ def run_loop(
                 step, length * num_envs, trained - started, evaluated - trained
             )
             if progress:
-                progress.update(step, progress_values(metrics, runner))
+                progress.update(step, progress_values(metrics, runner, counters))
+                if episodes is not None:
+                    every = schedule.evaluate or rounds
+                    previous = (rounds - every) * num_envs
+                    progress.notes(
+                        notes.evaluation_notes(
+                            counters, episodes, step, previous, runner.config
+                        )
+                    )
             if stop:
                 break
     return signals[0] if signals else None
@@ -365,15 +378,33 @@ def episode_rows(
     return rows
 
 
-def progress_values(metrics: Mapping[str, float], runner: Runner) -> dict[str, float]:
-    """Return the numbers of the progress bar, those of the first constraint included."""
-    values = {"reward": metrics["train/reward"]}
+def progress_values(
+    metrics: Mapping[str, float], runner: Runner, counters: Counters
+) -> dict[str, float]:
+    """Return the numbers of the progress bar, those of the first constraint included.
+
+    The measured risk is that of the window of episodes, or of the last evaluation if the
+    multiplier follows the critics.
+    """
+    config, reward = runner.config, {"reward": metrics["train/reward"]}
     if runner.spec.cost_names:
-        values["cost"] = metrics[f"train/{cost_column(runner.spec.cost_names[0])}"]
-    if runner.config.constraints:
-        name = runner.config.constraints[0].name
-        group = "measured" if runner.config.agent.follows_episodes else "constraint"
-        values["risk"] = metrics[f"{group}/risk/{name}"]
-        values["limit"] = metrics[f"{group}/limit/{name}"]
-        values["multiplier"] = metrics[f"constraint/multiplier/{name}"]
-    return values
+        column = cost_column(runner.spec.cost_names[0])
+        reward["cost"] = metrics[f"train/{column}"]
+    if not config.constraints:
+        return reward
+    constraint = config.constraints[0]
+    name = constraint.name
+    if config.agent.follows_episodes:
+        risk, episodes = metrics[f"measured/risk/{name}"], metrics["measured/episodes"]
+    else:
+        risk = counters.evaluated.get("risk", [math.nan])[0]
+        episodes = counters.evaluated.get("episodes", 0)
+    return {
+        "measured risk": risk,
+        "limit": constraint.limit,
+        "episodes": episodes,
+        **reward,
+        "critics' risk": metrics[f"constraint/risk/{name}"],
+        "critics' limit": metrics[f"constraint/limit/{name}"],
+        "multiplier": metrics[f"constraint/multiplier/{name}"],
+    }

@@ -28,10 +28,10 @@ from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
-from orac.runs.atomic_io import DamagedFileError, atomic_file
+from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
-from orac.training import delivery
+from orac.training import delivery, notes
 from orac.training.health import first_not_finite
 from orac.training.state import empty_replay, learner_for, problem_for
 
@@ -56,6 +56,13 @@ def save_checkpoint(
         "host_state": to_json(runner.host_state()),
     }
     checkpoints.save(step, state._replace(replay=()), state.replay, extra)
+    write_delivered(run, runner, counters)
+
+
+def write_delivered(run: RunDirectory, runner: Any, counters: Any) -> None:
+    """Write which policy the run delivers, and why, to delivered.json."""
+    record = notes.delivery_record(runner, counters)
+    write_text(run.path / "delivered.json", json.dumps(record, indent=2) + "\n")
 
 
 def restore_checkpoint(
@@ -85,8 +92,10 @@ def restore_checkpoint(
             "the run continues, but not bit for bit."
         )
     for field in dataclasses.fields(counters):
-        setattr(counters, field.name, loaded.extra["counters"][field.name])
+        known = getattr(counters, field.name)
+        setattr(counters, field.name, loaded.extra["counters"].get(field.name, known))
     run.truncate_logs(loaded.extra["log_sizes"])
+    write_delivered(run, runner, counters)
     return loaded.step, messages
 
 

@@ -1,0 +1,241 @@
+"""Sentences about a run: what may go wrong, and which policy it delivers.
+
+`start_notes` and `evaluation_notes` are shown while a run trains. `delivery_record` is
+written to `delivered.json` at every checkpoint, and `delivery_lines` is what `orac train`
+prints at its end.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from orac.config.schema import Config
+from orac.envs.base import EnvSpec
+from orac.evaluation.certification import bound_of, cannot_certify
+from orac.evaluation.result import Episodes
+from orac.training import delivery, measurement
+
+
+def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
+    """Return one sentence for each thing that will not work in this run."""
+    notes = [cannot_certify(c, bound_of(c, spec)) for c in config.constraints]
+    notes = [f"{note}." for note in notes if note]
+    window = short_window(config, spec, on_host)
+    return [*notes, window] if window else notes
+
+
+def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
+    """Return that too few episodes are measured to follow their risk; empty if enough."""
+    if not (config.agent.follows_episodes and config.constraints):
+        return ""
+    size, training = measurement.window_size(config.constraints), config.training
+    span, every = measurement.OLDEST * training.total_steps, config.evaluation.every
+    evaluations = int(span / every) + 1 if every else 0
+    episodes = evaluations * config.evaluation.episodes
+    if on_host:
+        rows = measurement.deployed_rows(config) if training.num_envs > 1 else 0.5
+        length = config.env.episode_length or spec.episode_length or 1
+        episodes += int(rows * span / training.num_envs / length)
+    if 2 * episodes >= size:
+        return ""
+    wanted = math.ceil(size / max(evaluations, 1))
+    return (
+        f"the risk is measured over {size:,} episodes, because of the tail, but a tenth of "
+        f"this run gives only about {episodes:,}, so the multiplier would rest at its start: "
+        f"set evaluation.episodes to {wanted:,}, evaluate more often (evaluation.every), "
+        "train longer, or choose a larger tail."
+    )
+
+
+def record_evaluation(
+    counters: Any, episodes: Episodes, step: int, config: Config
+) -> None:
+    """Add an evaluation of the deployed policy to the counters of the run."""
+    risk = delivery.measure_risk(episodes, config)
+    counters.evaluated = {
+        "step": step,
+        "reward": float(episodes.reward.mean()),
+        "risk": risk.tolist(),
+        "episodes": len(episodes),
+    }
+    least = counters.least_risk
+    if not config.constraints:
+        return
+    if not least or excess(risk, config) < excess(least, config):
+        counters.least_risk = risk.tolist()
+
+
+def evaluation_notes(
+    counters: Any,
+    episodes: Episodes,
+    step: int,
+    previous: int,
+    config: Config,
+) -> list[str]:
+    """Return what an evaluation shows: costs that are all 0, or a limit that is too low.
+
+    `previous` is the step of the evaluation before this one, 0 if there was none. So each
+    sentence appears once in a run, however often it is resumed.
+    """
+    if not config.constraints:
+        return []
+    half = config.training.total_steps / 2
+    if previous <= 0 and not episodes.cost.any() and not any(counters.cumulative_cost):
+        return [
+            f"every cost so far was 0, in {counters.episodes:,} training episodes and in "
+            f"{len(episodes):,} of this evaluation, so there is nothing to limit yet: check "
+            'that the environment reports its cost (cost_fn, or info["cost"]).'
+        ]
+    if previous < half <= step and excess(counters.least_risk, config) > 0:
+        return [f"half of the run is over and {limit_below_least(counters, config)}"]
+    return []
+
+
+def limit_below_least(counters: Any, config: Config) -> str:
+    """Return that every evaluation was above a limit."""
+    return (
+        "no evaluation was within the limits: the least risk was "
+        f"{risk_text(counters.least_risk, config)}."
+    )
+
+
+def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
+    """Return how far the worst risk is above its limit, in units of its constraint."""
+    return max(
+        (r - c.limit) / (c.unit or 1.0)
+        for r, c in zip(risk, config.constraints, strict=True)
+    )
+
+
+def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
+    """Return every risk with its limit, such as "a CVaR at 0.05 of 4.1 (limit 5)"."""
+    several = len(config.constraints) > 1
+    return " and ".join(
+        f"a {measurement.held_measure(c, config)}{f' of {c.name!r}' if several else ''} "
+        f"of {r:.4g} (limit {c.limit:g})"
+        for r, c in zip(risk, config.constraints, strict=True)
+    )
+
+
+def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
+    """Return which policy the run delivers so far, what was measured of it, and why."""
+    config, state = runner.config, runner.state
+    best = delivery.delivered(state.candidates) if state.candidates else None
+    step = int(state.rounds) * config.training.num_envs
+    measured = counters.evaluated
+    if best is not None:
+        feasible = best.feasible
+        measured = {
+            "step": best.step,
+            "reward": best.reward,
+            "risk": list(best.risk),
+            "episodes": best.episodes,
+        }
+        why = (
+            "It has the highest reward of the policies that were measured within the "
+            "limits."
+            if feasible
+            else "No policy was measured within the limits less the margin, so the one of "
+            "least risk is delivered."
+        )
+    else:
+        risk = measured.get("risk", [])
+        feasible = bool(measured) and (not risk or excess(risk, config) <= 0)
+        why = (
+            "It is the last policy: none was kept for delivery yet."
+            if config.agent.follows_episodes
+            else "It is the last policy: the multiplier follows the critics, and no other "
+            "policy is kept."
+        )
+    names = [constraint.name for constraint in config.constraints]
+    return {
+        "checkpoint": "last" if best is None else "best",
+        "step": measured.get("step", step) if best is not None else step,
+        "action": "sampled" if best is not None and best.samples else "mean",
+        "within_limits": feasible,
+        "reward": measured.get("reward"),
+        "risk": dict(zip(names, measured.get("risk", []), strict=False)),
+        "limit": {c.name: c.limit for c in config.constraints},
+        "episodes": measured.get("episodes", 0),
+        "why": why,
+        "written_at_step": step,
+    }
+
+
+def delivery_lines(runner: Any, counters: Any) -> list[str]:
+    """Return what the run delivers; if it is not within the limits, also likely causes."""
+    config, record = runner.config, delivery_record(runner, counters)
+    if not record["episodes"]:
+        return ["Nothing was evaluated, so nothing is known about the policy yet."]
+    risk = [*record["risk"].values()]
+    measured = f"measured on {record['episodes']:,} episodes"
+    told = f"reward {record['reward']:.4g}"
+    told += f" and {risk_text(risk, config)}" if risk else ""
+    kind = "best" if record["checkpoint"] == "best" else "last"
+    policy = f"the {kind} policy, of step {record['step']:,}"
+    if record["within_limits"]:
+        return [f"Delivered: {policy}, with {told}, {measured}."]
+    least = risk if record["checkpoint"] == "best" else counters.least_risk
+    if excess(counters.least_risk, config) > 0:
+        found = limit_below_least(counters, config)
+        found = f"{found[0].upper()}{found[1:]}"
+    else:
+        found = "No policy was reliably within the limits."
+    causes = likely_causes(runner, least)
+    return [
+        f"{found} Delivered all the same: {policy}, with {told}, {measured}.",
+        "The most likely causes, and what to change:",
+        *(f"  {number}. {cause}" for number, cause in enumerate(causes, start=1)),
+    ]
+
+
+def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
+    """Return the three most likely reasons why no policy is within the limits."""
+    config = runner.config
+    agent, training = config.agent, config.training
+    causes = []
+    value = np.asarray(runner.state.agent.multiplier.value)
+    cap = agent.multiplier.cap
+    if agent.follows_episodes:
+        size = measurement.window_size(config.constraints)
+        if int(runner.state.measured.added) < size:
+            causes.append(
+                f"Fewer than {size:,} episodes were measured, so the multiplier rested at "
+                "its start: raise evaluation.episodes, or evaluate more often."
+            )
+    else:
+        causes.append(
+            "The multiplier follows the critics, whose number is not the risk of episodes: "
+            "set agent.multiplier.follows=episodes, as --preset fast and general do."
+        )
+    if cap is not None and (value >= 0.99 * cap).any():
+        causes.append(
+            f"The multiplier reached its cap of {cap:g}: raise agent.multiplier.cap."
+        )
+    if excess(least, config) > 0.25:
+        highest = max(
+            zip(least, config.constraints, strict=True),
+            key=lambda pair: (pair[0] - pair[1].limit) / (pair[1].unit or 1.0),
+        )
+        causes.append(
+            "Perhaps no policy can be within the limit: measure a policy that only avoids "
+            f"the cost, and if it cannot either, raise the limit above {highest[0]:.3g}."
+        )
+    causes.append(
+        f"The run may be too short: train longer, such as --total-steps "
+        f"{2 * training.total_steps}."
+    )
+    causes.append(
+        "The risk is close to the limit: aim lower with a larger agent.multiplier.margin."
+        if excess(least, config) <= 0.25 and agent.follows_episodes
+        else "The actor may be stuck in a bad habit: try another --seed"
+        + ("." if training.restarts else ", or set training.restarts=2.")
+    )
+    causes.append(
+        "A quicker multiplier may help: lower agent.multiplier.episodes_per_unit."
+        if agent.follows_episodes
+        else "A quicker multiplier may help: raise agent.multiplier.learning_rate."
+    )
+    return causes[:3]
