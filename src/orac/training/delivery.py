@@ -207,7 +207,8 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
     feasible = within_limits(new_risk, config), within_limits(old_risk, config)
     if feasible == (True, True):
         errors = [e.reward.std() / math.sqrt(len(e)) for e in (new, old)]
-        return new.reward.mean() - old.reward.mean() > 2 * math.hypot(*errors)
+        gain = new.reward.mean() - old.reward.mean()
+        return bool(gain > 2 * math.hypot(*errors))
     if feasible == (False, False):
         return relative_excess(new_risk, config) < 0.9 * relative_excess(
             old_risk, config

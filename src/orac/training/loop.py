@@ -263,6 +263,8 @@ def steer_run(
     if not isinstance(report.deployed, tuple):
         played = np.asarray(report.totals.cost[report.ended & report.deployed])
         measured = measurement.add(measured, played, step)
+    if episodes is not None:
+        measured = measurement.count_steps(measured, episodes)
     if episodes is not None and step >= config.training.learning_starts:
         candidates, agent = state.candidates, state.agent
         policy = agent_core.deployed_policy(agent)
@@ -273,7 +275,6 @@ def steer_run(
             measured = measurement.count_steps(measured, more)
             return more
 
-        measured = measurement.count_steps(measured, episodes)
         measured = measurement.add(measured, episodes.cost, step)
         candidates = delivery.consider(
             candidates, agent, episodes, step, config, spec.episode_length, play
@@ -299,7 +300,10 @@ def steer_run(
         state = state._replace(agent=agent)
     else:
         reading = measurement.read(measured, step, config)
-    runner.state = state._replace(measured=measured)
+    # Evaluations may have restarted the episodes of the only environment there is.
+    runner.state = runner.state._replace(
+        agent=state.agent, candidates=state.candidates, measured=measured
+    )
     return measurement.metrics(measured, reading, step, state.agent, config)
 
 

@@ -200,8 +200,8 @@ def steer(
     if reading is not None:
         settings = config.agent.multiplier
         limits = np.array([c.limit for c in config.constraints])
-        units = np.array([c.unit for c in config.constraints])
-        error = (reading.risk - (1 - settings.margin) * limits) / units
+        scale = np.array([c.limit or c.unit for c in config.constraints])
+        error = (reading.risk - (1 - settings.margin) * limits) / scale
         multiplier = lagrange.follow_episodes(
             agent.multiplier,
             error,
@@ -316,7 +316,7 @@ def plays_deployed(
     num_envs = config.training.num_envs
     start = rounds - lengths
     learned = start * num_envs >= config.training.learning_starts
-    if num_envs > 1:
+    if num_envs > 1 or config.training.deployed_envs == 0:
         return learned & (jnp.arange(num_envs) < deployed_rows(config))
     coin = jax.vmap(lambda s: jax.random.bernoulli(jax.random.fold_in(key, s)))(start)
     return learned & coin
