@@ -369,14 +369,14 @@ def test_presets_follow_the_environment_and_an_unknown_one_gets_a_general_one():
     goal = presets.preset("orac", "SafetyCarButton2-v0")
     assert goal.env.id == "SafetyCarButton2-v0" and goal.constraints[0].limit == 10
     own = presets.preset("orac", "Pendulum-v1")
-    assert own.agent.risk_form == "implicit" and own.env.params == ()
+    assert own.agent.risk_form == "quantile" and own.env.params == ()
     maze = dict(presets.preset("wcsac", "orac/GuardedMaze-v0").env.params)
     assert maze == {"guard_probability": 0.15, "normalize_obs": True}
 
 
 @pytest.mark.parametrize("name", ["SafetyReservoir-v0", "mine:SafetyPointGoal1-v0"])
 def test_an_own_environment_is_not_taken_for_the_packages(name):
-    assert presets.preset("orac", name).agent.risk_form == "implicit"
+    assert presets.preset("orac", name).agent.risk_form == "quantile"
     assert not presets.has_settings(name)
 
 
@@ -389,6 +389,21 @@ def test_every_id_of_the_package_has_its_settings():
 def test_an_unknown_agent_gets_the_nearest_name():
     with pytest.raises(ValueError, match=r"got 'wscac'\. Did you mean 'wcsac'"):
         presets.preset("wscac", "orac/GuardedMaze-v0")
+
+
+def test_kinds_of_presets_exist_where_they_are_promised():
+    for env_id in ("orac/GuardedMaze-v0", "orac/CityLearn-v0", "SafetyPointGoal1-v0"):
+        fast = presets.preset("orac", env_id, "fast")
+        assert fast.agent.follows_episodes and fast.agent.risk_form == "quantile"
+        assert presets.preset("orac", env_id) == presets.preset("orac", env_id, "paper")
+        general = presets.preset("orac", env_id, "general")
+        assert general.agent.normalize_rewards
+        assert general.constraints == fast.constraints
+    assert presets.preset("orac", "Pendulum-v1", "general").agent.follows_episodes
+    with pytest.raises(ValueError, match="Use the preset 'general'"):
+        presets.preset("orac", "Pendulum-v1", "fast")
+    with pytest.raises(ValueError, match="Did you mean 'fast'"):
+        presets.preset("orac", "Pendulum-v1", "fats")
 
 
 @pytest.mark.parametrize("env_id", ["orac/GuardedMaze-v1", "orac/CityLern-v0"])
@@ -410,7 +425,7 @@ def test_every_preset_goes_by_its_own_name():
         (
             "orac",
             {"behaviour": "actor"},
-            "'implicit' and 'actor': its algo is 'wcsac-iqn'",
+            "'quantile' and 'actor': its algo is 'wcsac'",
         ),
         (
             "wcsac-iqn",
@@ -420,7 +435,7 @@ def test_every_preset_goes_by_its_own_name():
         (
             "sac-lag",
             {"risk_form": "scalar"},
-            "and 'optimistic': no algo has this combination",
+            "and 'optimistic': its algo is 'orac'",
         ),
         ("sac", {"risk_form": "scalar", "behaviour": "actor"}, "Use algo 'sac-lag'"),
     ],

@@ -311,19 +311,19 @@ def check_algorithm(config: Config) -> None:
     algorithm, agent = ALGORITHMS[config.algo], config.agent
     risk_form = algorithm.risk_form or agent.risk_form
     if (risk_form, algorithm.behaviour) != (agent.risk_form, agent.behaviour):
-        others = [
+        fitting = next(
             name
-            for name, other in ALGORITHMS.items()
-            if (other.risk_form, other.behaviour) == (agent.risk_form, agent.behaviour)
+            for name, other in sorted(
+                ALGORITHMS.items(), key=lambda item: item[1].risk_form is None
+            )
+            if other.risk_form in (None, agent.risk_form)
+            and other.behaviour == agent.behaviour
             and name != "sac"
-        ]
-        fitting = (
-            f"its algo is {others[0]!r}" if others else "no algo has this combination"
         )
         raise ValueError(
             f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
             f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
-            f"{fitting}. Choose the agent with --algo (in Python with orac.ORAC, orac.WCSAC, ...)."
+            f"its algo is {fitting!r}. Choose the agent with --algo (in Python with orac.ORAC, orac.WCSAC, ...)."
         )
     if config.algo == "sac" and config.constraints:
         raise ValueError(
