@@ -56,7 +56,7 @@ from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, Evaluation, certify, summarise
 from orac.policy import observation_rows
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, read_certificate, read_config
+from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
@@ -268,6 +268,13 @@ class Agent:
         candidates = self.runner.state.candidates
         return delivered(candidates, self._certified) if candidates else None
 
+    def delivery_lines(self) -> list[str]:
+        """Return sentences about the policy that the run delivers, for printing.
+
+        If none is within the limits, they name the most likely causes.
+        """
+        return notes.delivery_lines(self.runner, self._counters)
+
     def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
         """Return a policy, and whether it acts with its mean action.
 
@@ -292,21 +299,23 @@ class Agent:
         state: Any = None,
         deterministic: bool | None = None,
         seed: int | None = None,
+        checkpoint: str | None = None,
     ) -> tuple[np.ndarray, Any]:
         """Return the action for one observation or a batch, in the environment's box.
 
-        It is the action of the delivered policy (`best`) if there is one, and otherwise of
-        the current policy. `deterministic` True uses the mean action, False samples an
-        action with `seed`, and None does what the policy was measured with. A dict or tuple
-        observation is flattened. `state` is there for compatibility with Stable-Baselines3;
-        these policies have none.
+        It is the action of the policy of `policy_of(checkpoint)`: by default that of the
+        delivered policy (`best`) if there is one, and otherwise of the current policy.
+        `deterministic` True uses the mean action, False samples an action with `seed`, and
+        None does what the policy was measured with. A dict or tuple observation is
+        flattened. `state` is there for compatibility with Stable-Baselines3; these policies
+        have none.
         """
         if isinstance(self.runner, HostRunner) and is_nested(observation):
             observation = self.runner.env.flatten(observation)
         size = self.spec.observation_size
         rows = observation_rows(observation, size)
         batch = jnp.asarray(rows.reshape(-1, size))
-        policy, uses_mean_action = self.policy_of()
+        policy, uses_mean_action = self.policy_of(checkpoint)
         if uses_mean_action if deterministic is None else deterministic:
             action = mean_action(policy, batch, self.runner.learner)
         else:
@@ -548,18 +557,8 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     agent.runner.state = agent.runner.state._replace(agent=state, candidates=candidates)
     agent._source = path
     if path.is_dir():
-        agent._certified = certified_place(path, candidates)
+        agent._certified = delivery.certified_place(path, candidates)
     return agent
-
-
-def certified_place(run_dir: Path, candidates: Any) -> int | None:
-    """Return the place of the candidate that a run's certificate is about, if it exists."""
-    certificate = read_certificate(run_dir)
-    if not candidates or certificate is None or not certificate.get("certified"):
-        return None
-    steps = np.where(candidates.episodes > 0, candidates.steps, -1)
-    places = np.flatnonzero(steps == certificate.get("step"))
-    return int(places[0]) if len(places) else None
 
 
 def resume(

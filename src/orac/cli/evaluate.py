@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orac.api import Agent, load
+from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certificates import Certificate, violation_sentence
@@ -66,7 +67,9 @@ def run_evaluate(options: argparse.Namespace) -> int:
             if not options.json:
                 print(f"Saved: {path}")
         if options.video is not None:
-            path = record_video(evaluated.agent, options.video)
+            path = record_video(
+                evaluated.agent, options.video, checkpoint=options.checkpoint
+            )
             if not options.json:
                 print(f"Video: {path}")
     if options.json:
@@ -85,6 +88,11 @@ def check_options(options: argparse.Namespace) -> None:
     if options.rule is None and options.set:
         raise ValueError(
             "--set is only for a --rule, because a RUN has its own config. Leave it out."
+        )
+    if options.rule is not None and options.checkpoint is not None:
+        raise ValueError(
+            "--checkpoint is only for a RUN, because a --rule has no checkpoints. Leave it "
+            "out."
         )
     if options.rule is None and len(seeds) > 1:
         raise ValueError(
@@ -112,20 +120,31 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
-    """Evaluate a run's newest checkpoint, or an agent saved to a file."""
+    """Evaluate the policy that a run, or an agent saved to a file, delivers, or its last."""
     path = Path(options.run_dir)
-    agent = load(path, options.env_id, cost_fn=options.cost_fn)
+    agent = load(
+        path,
+        options.env_id,
+        cost_fn=options.cost_fn,
+        host_options=host_options(options),
+    )
     # The directory of a run is <name>/seed-000; a file has no such name.
     name = path.resolve().parent.name if path.is_dir() else path.stem
     if options.out is not None:
         evaluation_path(options.out, agent.config, name)
     seed = options.seeds[0] if options.seeds else None
-    deterministic = not options.stochastic
-    result = agent.evaluate(options.episodes, deterministic, options.tails, seed)
+    _, uses_mean = agent.policy_of(options.checkpoint)
+    deterministic = uses_mean and not options.stochastic
+    result = agent.evaluate(
+        options.episodes, deterministic, options.tails, seed, options.checkpoint
+    )
+    best = None if options.checkpoint == "last" else agent.best
     source = {
         "run": str(path),
         "env_steps": agent.num_timesteps,
         "deterministic": deterministic,
+        "checkpoint": "last" if best is None else "best",
+        "policy_step": agent.num_timesteps if best is None else best.step,
     }
     if seed is not None:
         source["episodes_of_seed"] = seed

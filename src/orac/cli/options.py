@@ -8,6 +8,7 @@ import math
 from argparse import ArgumentParser
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from orac.config import serialization
 
@@ -61,6 +62,14 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         "--cost-fn",
         metavar="MODULE:FUNCTION",
         help="import this function of (obs, action, next_obs, info) to compute the cost",
+    )
+    parser.add_argument(
+        "--cost-bound",
+        type=float,
+        nargs="+",
+        metavar="COST",
+        help="largest possible cost of an episode, one per constraint, for environments "
+        "that do not declare it; certificates rely on it",
     )
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="device")
     add_import_option(parser)
@@ -136,9 +145,33 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
     option("--tails", type=float, nargs="+", default=[], help=about)
     about = "sample actions instead of using the policy's mean"
     option("--stochastic", action="store_true", help=about)
+    add_checkpoint_option(parser)
     option("--certify", action="store_true", help="print upper confidence bounds")
     option("--confidence", type=float, help="confidence of --certify (0.95)")
     option("--video", type=Path, help="film one episode to a .gif or .mp4 file")
+    option("--json", action="store_true", help="print JSON")
+    add_cost_and_device_options(parser)
+
+
+def add_checkpoint_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last"),
+        help="policy of a RUN: best is the one that it delivers, last that of its last "
+        "step (default: best if there is one)",
+    )
+
+
+def add_certify_options(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("run_dir", metavar="RUN", help="directory of a run, or file of an agent")
+    option("--env-id", help="environment of the run, if it is in a module of yours")
+    about = "probability with which the certificate holds (0.95)"
+    option("--confidence", type=float, default=0.95, help=about)
+    about = "largest number of fresh episodes at a time (20,000)"
+    option("--episodes-max", type=whole_number, default=20_000, help=about)
+    about = "how often fresh episodes may be tried; the error is divided among them (3)"
+    option("--looks", type=int, default=3, help=about)
     option("--json", action="store_true", help="print JSON")
     add_cost_and_device_options(parser)
 
@@ -216,6 +249,12 @@ def add_demo_options(parser: ArgumentParser) -> None:
     option("--seed", type=int, default=0, help="random seed (default: 0)")
     about = "output directory (default: demo)"
     option("--out", type=Path, default=Path("demo"), help=about)
+
+
+def host_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of an environment on the host that were given."""
+    given = options.cost_bound
+    return {} if given is None else {"cost_bound": given}
 
 
 def whole_number(text: str) -> int:

@@ -6,9 +6,11 @@ The options of all commands are in `options.py`.
 import argparse
 import signal
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orac.cli.options import host_options
 from orac.config import presets, serialization
 from orac.config.schema import Config
 
@@ -23,7 +25,9 @@ def run_train(options: argparse.Namespace) -> int:
     config, _ = resolve_config(options)
     # Only an id that was typed may import its module; that of a file must not.
     env = options.env_id or choose_env(config, None)
-    agent = Agent(env, config, cost_fn=options.cost_fn)
+    agent = Agent(
+        env, config, cost_fn=options.cost_fn, host_options=host_options(options)
+    )
     print(describe(agent))
     show_by_default = warnings.showwarning
 
@@ -43,7 +47,7 @@ def run_train(options: argparse.Namespace) -> int:
             trackers=tuple(options.track or ("tensorboard",)),
         )
     assert agent.run_path is not None
-    return finish(agent, agent.run_path)
+    return finish(agent, agent.run_path, options.cost_bound)
 
 
 def run_resume(options: argparse.Namespace) -> int:
@@ -54,10 +58,11 @@ def run_resume(options: argparse.Namespace) -> int:
         options.run_dir,
         options.env_id,
         cost_fn=options.cost_fn,
+        host_options=host_options(options),
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
-    return finish(agent, Path(options.run_dir))
+    return finish(agent, Path(options.run_dir), options.cost_bound)
 
 
 def run_config(options: argparse.Namespace) -> int:
@@ -102,9 +107,25 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
 
 
 def describe(agent: "Agent") -> str:
-    """Return a description of the run, with each limit in both of its units."""
+    """Return a description of the run: what is limited, and how it is measured."""
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, seed {config.seed}"]
+    if config.agent.follows_episodes:
+        from orac.training.measurement import held_measure, window_size
+
+        share = 1 - config.agent.multiplier.margin
+        return "\n".join(
+            [
+                *lines,
+                *(
+                    f"  {constraint.name}: {held_measure(constraint, config)} of at most "
+                    f"{constraint.limit:g} per episode, measured over the last "
+                    f"{window_size(config.constraints):,} episodes of the deployed policy, "
+                    f"which the multiplier holds at {share * constraint.limit:g}"
+                    for constraint in config.constraints
+                ),
+            ]
+        )
     for constraint, value in zip(
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
@@ -116,14 +137,16 @@ def describe(agent: "Agent") -> str:
     return "\n".join(lines)
 
 
-def finish(agent: "Agent", path: Path) -> int:
-    """Print the command to type next, and return the exit code."""
+def finish(
+    agent: "Agent", path: Path, cost_bound: Sequence[float] | None = None
+) -> int:
+    """Print what the run delivers and the command to type next; return the exit code."""
     from orac.api import run_arguments
 
-    total, arguments = (
-        agent.config.training.total_steps,
-        run_arguments(path, agent.config),
-    )
+    total = agent.config.training.total_steps
+    arguments = run_arguments(path, agent.config)
+    if cost_bound is not None:
+        arguments += f" --cost-bound {' '.join(f'{bound:g}' for bound in cost_bound)}"
     if agent.num_timesteps < total:
         print(
             f"Stopped at step {agent.num_timesteps:,} of {total:,}; everything is saved."
@@ -131,5 +154,8 @@ def finish(agent: "Agent", path: Path) -> int:
         print(f"Continue with: orac resume {arguments}")
         return 128 + (agent.stop_signal or signal.SIGINT)
     print(f"Done: {path}")
+    print("\n".join(agent.delivery_lines()))
     print(f"Evaluate it with: orac evaluate {arguments}")
+    if agent.config.constraints:
+        print(f"Certify it with: orac certify {arguments}")
     return 0

@@ -320,15 +320,19 @@ def _cannot_render(env_id: str) -> ValueError:
     )
 
 
-def record_video(agent: Any, path: str | Path, seed: int = 0) -> Path:
-    """Write one episode of an agent's mean action as a .gif or .mp4 file."""
+def record_video(
+    agent: Any, path: str | Path, seed: int = 0, checkpoint: str | None = None
+) -> Path:
+    """Write one episode of an agent's policy as a .gif or .mp4 file."""
     path = check_video_path(path)
     config = agent.config.env
     # Training truncates episodes at this length; the environment might never end one.
     limit = config.episode_length or agent.spec.episode_length
     env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
     try:
-        recording = record_episodes(env, lambda flat: agent.predict(flat)[0], seed=seed)
+        recording = record_episodes(
+            env, lambda flat: agent.predict(flat, checkpoint=checkpoint)[0], seed=seed
+        )
     finally:
         env.close()
     imageio, frames = import_extra(*VIDEO_EXTRA), np.stack(recording.frames)

@@ -1,14 +1,15 @@
 """Pictures of what policies do: paths through the maze, days of a building.
 
-A run's policy is the mean action of its newest checkpoint. All policies of an environment
-are recorded from the same initial states. A run without a checkpoint is noted and has no
-picture. Only GuardedMaze and CityLearn have pictures. Needs matplotlib.
+A run's policy is the one that it delivers, or that of its newest checkpoint. All policies
+of an environment are recorded from the same initial states. A run without a checkpoint is
+noted and has no picture. Only GuardedMaze and CityLearn have pictures. Needs matplotlib.
 """
 
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
 from orac.training import device_loop
+from orac.training.delivery import certified_place, delivered
 from orac.training.state import compiled_policy, learner_for, without_seed
 
 _EPISODES, _MAX_RUNS = 5, 10
@@ -123,9 +125,14 @@ def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
     loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(template)
     if loaded is None:
         return None
-    agent, key = loaded.state.agent, jax.random.key(0)
-    mean_action = compiled_policy(env.spec, config, True)
-    return lambda observations: mean_action(deployed_policy(agent), key, observations)
+    state, uses_mean = loaded.state, config.evaluation.deterministic
+    policy = deployed_policy(state.agent)
+    place = certified_place(_training_path(run), state.candidates)
+    best = delivered(state.candidates, place) if state.candidates else None
+    if best is not None:
+        policy, uses_mean = best.policy, not best.samples
+    act, steps = compiled_policy(env.spec, config, uses_mean), count_from()
+    return lambda observations: act(policy, jax.random.key(next(steps)), observations)
 
 
 def _training_path(run: Run) -> Path:
@@ -146,7 +153,7 @@ def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
     if not recorded:
         return [], notes
     title = (
-        f"Paths of each agent's mean action, {_EPISODES} episodes per seed, with the same "
+        f"Paths of each agent's policy, {_EPISODES} episodes per seed, with the same "
         "initial states for all"
     )
     figure = _plot_paths(recorded, [group.label for group in groups])

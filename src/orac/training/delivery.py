@@ -8,6 +8,7 @@ of least risk, which is delivered if none was within its limits.
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from orac.config.schema import Config
 from orac.core.agent import AgentState, PolicyState, deployed_policy
 from orac.envs import registry
 from orac.evaluation.result import Episodes, pool
+from orac.runs.directory import read_certificate
 from orac.training.measurement import held_measure, sample_risk
 
 KEPT = 10
@@ -190,6 +192,17 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
         step=int(candidates.steps[place]),
         feasible=place < KEPT,
     )
+
+
+def certified_place(run_dir: Path, candidates: Any) -> int | None:
+    """Return the place of the candidate that a run's certificate is about, if it exists."""
+    certificate = read_certificate(run_dir)
+    if not candidates or certificate is None or not certificate.get("certified"):
+        return None
+    step = certificate.get("step")
+    known = (candidates.episodes > 0) & isinstance(step, int)
+    places = np.flatnonzero(known & (candidates.steps == step)) if known.any() else []
+    return int(places[0]) if len(places) else None
 
 
 def only(candidates: Candidates, place: int) -> Candidates:
