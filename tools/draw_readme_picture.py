@@ -32,7 +32,7 @@ INK, PATH = "#222222", "#0072B2"
 
 def train(algo: str, out: Path) -> Path:
     """Train one agent with the demo's settings and return its run directory."""
-    config = presets.with_algorithm(presets.demo(), algo)
+    config = presets.preset(algo, "orac/GuardedMaze-v0", "fast")
     agent = orac.Agent(config.env.id, presets.with_seed(config, 0))
     agent.learn(out=out, name="picture")
     assert agent.run_path is not None

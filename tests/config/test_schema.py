@@ -1,7 +1,6 @@
 """Configs check their values, and presets hold the paper's settings."""
 
 import dataclasses
-import math
 
 import gymnasium
 import numpy as np
@@ -461,16 +460,6 @@ def test_a_constraint_has_a_name_that_can_head_a_column(name):
 def test_constraints_may_be_named_in_any_language():
     for name in ("cost", "cost_hazards", "Käfer 2", "battery.wear", "x-1"):
         assert Constraint(name).name == name
-
-
-def test_the_demo_says_where_it_departs_from_the_paper():
-    demo, paper = presets.demo(), presets.preset("orac", "orac/GuardedMaze-v0")
-    assert demo.constraints[0].limit < paper.constraints[0].limit
-    assert demo.training.num_envs * demo.training.gradient_steps == 1
-    assert math.isclose(demo.agent.multiplier.learning_rate, 4e-3)
-    assert demo.agent.multiplier.states == "starts"
-    assert not demo.agent.bootstrap_on_truncation
-    assert demo.agent.exploration.shift_radius == 1.0
 
 
 def test_a_scalar_critic_refuses_a_measure_that_it_cannot_learn():

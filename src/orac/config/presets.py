@@ -244,37 +244,6 @@ def general(env_id: str) -> Config:
     )
 
 
-def demo() -> Config:
-    """GuardedMaze in minutes on two cores: 8 mazes, one gradient step per round.
-
-    Differs from the paper in seven more fields: fewer quantiles (two fields), time limits
-    that count as terminal, a faster multiplier that is driven by initial states only (two
-    fields), a quarter of the shift radius, and a limit of 4.5 instead of 5, as a margin
-    because the risk varies with the start.
-    """
-    config = with_algorithm(guarded_maze(), "orac")
-    agent = config.agent
-    return replace(
-        config,
-        constraints=(replace(config.constraints[0], limit=4.5),),
-        agent=replace(
-            agent,
-            num_quantiles=16,
-            num_policy_quantiles=16,
-            bootstrap_on_truncation=False,
-            multiplier=replace(agent.multiplier, learning_rate=4e-3, states="starts"),
-            exploration=replace(agent.exploration, shift_radius=1.0),
-        ),
-        training=replace(
-            config.training,
-            total_steps=400_000,
-            num_envs=8,
-            gradient_steps=1 / 8,
-            log_every=2_000,
-        ),
-    )
-
-
 ROBOTS = "Point|Car|Racecar|Doggo|Ant|HalfCheetah|Hopper|Humanoid|Swimmer|Walker2d"
 SAFETY_GYM = re.compile(rf"(orac/)?Safety({ROBOTS})[A-Z]\w*-v\d+")
 ENVIRONMENTS = {
