@@ -292,7 +292,8 @@ def check_algorithm(config: Config) -> None:
         raise ValueError(
             f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
             f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
-            f"its algo is {fitting!r}. Choose the agent with --algo (in Python with orac.ORAC, orac.WCSAC, ...)."
+            f"its algo is {fitting!r}. Choose the agent with --algo (in Python with "
+            "orac.ORAC, orac.WCSAC, ...)."
         )
     if config.algo == "sac" and config.constraints:
         raise ValueError(
