@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 # Tests of one file stay together, since they share what they compiled.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-slow check format setup setup-safety setup-citylearn setup-slow setup-browser docs clean
+.PHONY: demo test test-slow fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs clean
 
 demo: setup
 	$(BIN)/orac demo
@@ -19,6 +19,11 @@ test: check
 
 test-slow: setup-slow
 	$(BIN)/python -m pytest -q $(PARALLEL) -m slow
+
+# An hour of random damage to files; the quick tests do the same for some seconds.
+FUZZ_SECONDS ?= 3600
+fuzz: setup
+	ORAC_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q tests/test_fuzz.py
 
 check: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,270 @@
+"""Random damage: a result equal to the undamaged one, or one sentence, and nothing else.
+
+Each property damages files in random ways and reads them. The quick tests try some cases of
+each; `make fuzz` repeats them until ORAC_FUZZ_SECONDS have passed, and prints how many.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+import orac.policy
+from helpers.run_examples import assert_same_bits, make_replay, make_state
+from helpers.synthetic_runs import make_config, write_run
+from orac.cli.main import is_user_error, main
+from orac.config import serialization
+from orac.config.schema import Config
+from orac.experiments.sweep import parse_grid
+from orac.reports import report
+from orac.reports.run_reader import read_columns, read_run
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.directory import RunDirectory
+
+SECONDS = float(os.environ.get("ORAC_FUZZ_SECONDS", 0))
+CASES = 200 if SECONDS else 25
+
+KINDS = ("truncate", "flip", "insert", "swap", "delete", "duplicate", "link", "pipe")
+
+
+class Damage:
+    """A drawn list of changes, which can be applied to bytes or to a directory."""
+
+    def __init__(self, changes):
+        self.changes = changes
+
+    def __repr__(self):
+        return f"Damage({self.changes})"
+
+    def of_bytes(self, data: bytes) -> bytes:
+        for kind, _, place, byte in self.changes:
+            at = int(place * len(data))
+            other = int(byte / 256 * len(data))
+            low, high = min(at, other), max(at, other)
+            if kind == "truncate":
+                data = data[:at]
+            elif kind == "insert":
+                data = data[:at] + bytes([byte]) + data[at:]
+            elif kind == "duplicate":
+                data = data[:high] + data[low:high] + data[high:]
+            elif kind == "delete":
+                data = data[:low] + data[high:]
+            elif kind == "swap":
+                data = data[high:] + data[low:high] + data[:low]
+            elif data:
+                at = min(at, len(data) - 1)
+                data = data[:at] + bytes([data[at] ^ (byte or 1)]) + data[at + 1 :]
+        return data
+
+    def of_directory(self, folder: Path, victim: Path) -> None:
+        for change in self.changes:
+            kind, which, place, _ = change
+            files = sorted(x for x in folder.rglob("*") if x.is_file())
+            if not files:
+                return
+            file = files[int(which * len(files)) % len(files)]
+            other = files[int(place * len(files)) % len(files)]
+            if kind in ("truncate", "flip", "insert"):
+                data = Damage([change]).of_bytes(file.read_bytes())
+                file.unlink()
+                file.write_bytes(data)
+            elif kind == "swap":
+                ours, theirs = file.read_bytes(), other.read_bytes()
+                file.unlink()
+                file.write_bytes(theirs)
+                if other != file:
+                    other.unlink()
+                    other.write_bytes(ours)
+            elif kind == "duplicate":
+                data = file.read_bytes()
+                file.with_name(f"{file.name}-copy").write_bytes(data)
+            elif kind == "delete":
+                file.unlink()
+            elif kind == "link":
+                file.unlink()
+                file.symlink_to(victim)
+            else:
+                file.unlink()
+                os.mkfifo(file)
+
+
+fractions = st.floats(0, 1, exclude_max=True)
+damages = st.lists(
+    st.tuples(st.sampled_from(KINDS), fractions, fractions, st.integers(0, 255)),
+    min_size=1,
+    max_size=4,
+).map(Damage)
+
+
+def attempt(read):
+    """Return what `read` returns, or None if it was refused in one sentence."""
+    try:
+        return read()
+    except Exception as error:
+        assert is_user_error(error), f"{type(error).__name__}: {error}"
+        message = str(error)
+        assert message.strip() and "\n" not in message.strip()
+        assert len(message) < 3000
+        return None
+
+
+CONFIG = serialization.dump(make_config())
+GRID = "algos: [orac, wcsac]\nseeds: 2\nset: {agent.kappa: 0.5}\nvary: {agent.polyak: [0.1, 0.2]}\n"
+
+
+def config_text(folder, damage):
+    file = folder / "config.yaml"
+    file.write_bytes(damage.of_bytes(CONFIG.encode()))
+    config = attempt(lambda: serialization.load(file))
+    if config is not None:
+        assert isinstance(config, Config)
+        assert serialization.parse(serialization.dump(config)) == config
+
+
+def grid_text(folder, damage):
+    file = folder / "grid.yaml"
+    file.write_bytes(damage.of_bytes(GRID.encode()))
+
+    def read():
+        text = file.read_bytes().decode()
+        return parse_grid(serialization.read_yaml(text, "the grid"))
+
+    found = attempt(read)
+    assert found is None or found[0].cases
+
+
+def run_directory(folder, damage):
+    path, victim = make_run(folder)
+    damage.of_directory(path, victim)
+    run = attempt(lambda: read_run(path))
+    if run is not None and run.metrics:
+        assert len({len(values) for values in run.metrics.values()}) == 1
+    text = attempt(lambda: report.render([folder], "csv"))
+    assert text is None or isinstance(text, str)
+
+    def lock():
+        with RunDirectory.open(path) as opened:
+            return opened.path
+
+    attempt(lock)
+    assert victim.read_text() == "mine"
+
+
+TEMPLATE_RUNS: dict[str, Path] = {}
+
+
+def make_run(folder):
+    """Copy a small run, and put a file beside it that nothing may change."""
+    if "run" not in TEMPLATE_RUNS:
+        root = Path(tempfile.mkdtemp())
+        write_run(root, make_config(), evaluations=2, episodes=3)
+        TEMPLATE_RUNS["run"] = root
+    shutil.copytree(TEMPLATE_RUNS["run"], folder, dirs_exist_ok=True, symlinks=True)
+    victim = folder.parent / f"{folder.name}-victim"
+    victim.write_text("mine")
+    return next(folder.rglob("config.yaml")).parent, victim
+
+
+CAPACITY = 20
+
+
+def checkpoints(folder, damage):
+    saved = Checkpoints(folder / "checkpoints")
+    for step in (10, 25):
+        saved.save(step, make_state(step), make_replay(step, CAPACITY), {"step": step})
+    victim = folder.parent / f"{folder.name}-victim"
+    victim.write_text("mine")
+    damage.of_directory(folder / "checkpoints", victim)
+    template, empty = make_state(0), make_replay(0, CAPACITY)
+    loaded = attempt(
+        lambda: Checkpoints(folder / "checkpoints").load_latest(template, empty)
+    )
+    if loaded is not None:
+        assert loaded.extra == {"step": loaded.step}
+        assert_same_bits(loaded.state, make_state(loaded.step))
+        assert_same_bits(loaded.replay, make_replay(loaded.step, CAPACITY))
+    assert victim.read_text() == "mine"
+
+
+CSV = "env_steps,reward,cost\n" + "".join(f"{i},{i / 7!r},\n" for i in range(20))
+
+
+def csv_file(folder, damage):
+    file = folder / "metrics.csv"
+    file.write_bytes(damage.of_bytes(CSV.encode()))
+    columns = attempt(lambda: read_columns(file))
+    if columns:
+        assert len({len(values) for values in columns.values()}) == 1
+
+
+def exported_policy(folder, damage):
+    file = folder / "policy.npz"
+    np.savez(
+        file,
+        **{
+            "num_layers": np.int64(2),
+            "layer0/weight": np.ones((2, 3), np.float32),
+            "layer0/bias": np.zeros(3, np.float32),
+            "layer1/weight": np.full((3, 2), 0.1, np.float32),
+            "layer1/bias": np.zeros(2, np.float32),
+            "log_std_range": np.array([-5.0, 2.0]),
+            "action_low": np.array([-1.0]),
+            "action_high": np.array([1.0]),
+        },
+    )
+    observation = np.ones(2, np.float32)
+    action = orac.policy.load(file)(observation)
+    file.write_bytes(damage.of_bytes(file.read_bytes()))
+    found = attempt(lambda: orac.policy.load(file)(observation))
+    assert found is None or np.array_equal(found, action)
+
+
+def command_line(folder, damage):
+    file = folder / "grid.yaml"
+    file.write_bytes(damage.of_bytes(CONFIG.encode()))
+    assert main(["config", "--config", str(file)]) in (0, 1)
+
+
+PROPERTIES = (
+    config_text,
+    grid_text,
+    run_directory,
+    checkpoints,
+    csv_file,
+    exported_policy,
+    command_line,
+)
+
+
+@pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
+def test_damage_gives_the_same_result_or_one_sentence(check, capsys):
+    tried = 0
+
+    @settings(
+        max_examples=CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(damages)
+    def case(damage):
+        nonlocal tried
+        tried += 1
+        with tempfile.TemporaryDirectory() as folder:
+            inside = Path(folder) / "inside"
+            inside.mkdir()
+            check(inside, damage)
+
+    started, number = time.monotonic(), 0
+    while number == 0 or time.monotonic() - started < SECONDS / len(PROPERTIES):
+        seed(number if not SECONDS else time.time_ns())(case)()
+        number += 1
+    with capsys.disabled():
+        if SECONDS:
+            print(f"\n{check.__name__}: {tried:,} cases")
