@@ -46,6 +46,12 @@ def test_a_config_of_unusual_values_survives_a_round_trip():
     assert back == config and hash(back) == hash(config)
 
 
+@pytest.mark.parametrize("text", ["1e5", ".5e3", "1:30", "no", "~", "2020-01-01"])
+def test_text_that_looks_like_another_value_stays_text(text):
+    config = Config(env=EnvConfig(text, (("name", text),)))
+    assert serialization.parse(serialization.dump(config)) == config
+
+
 def test_text_is_plain_yaml_in_the_order_of_the_fields():
     text = serialization.dump(presets.preset("orac", "orac/GuardedMaze-v0"))
     data = yaml.safe_load(text)

@@ -154,11 +154,16 @@ def _count_values(node: Any, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\d[\d_]*)?\.?[\d_]+[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
+class Dumper(yaml.SafeDumper):
+    """Writes the text 1e5 in quotes, so that `Loader` does not read it as a number."""
+
+
+for _class in (Loader, Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(\d[\d_]*)?\.?[\d_]+[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
 
 
 def read_yaml(text: str, name: str) -> Any:
@@ -174,7 +179,12 @@ def read_yaml(text: str, name: str) -> Any:
 
 def dump(config: Config) -> str:
     """Return a config as YAML text."""
-    return yaml.safe_dump(to_dict(config), sort_keys=False, width=88)
+    return write_yaml(to_dict(config))
+
+
+def write_yaml(data: Any) -> str:
+    """Return plain values as YAML text that `read_yaml` reads back."""
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, width=88)
 
 
 def parse(text: str, name: str = "the config") -> Config:

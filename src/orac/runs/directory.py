@@ -16,10 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from orac.config.schema import Config
-from orac.config.serialization import read_yaml, to_dict
+from orac.config.serialization import read_yaml, to_dict, write_yaml
 from orac.config.validation import check_choice, check_count, read_limited
 from orac.runs.atomic_io import (
     AnyPath,
@@ -96,7 +94,7 @@ class RunDirectory:
                 )
             write_meta(path, describe_machine())
             # The config is written last, because a directory with a config is a run.
-            text = yaml.safe_dump(dict(config), sort_keys=False)
+            text = write_yaml(dict(config))
             write_text(path / "config.yaml", text)
         except BaseException:
             run.close()
