@@ -81,12 +81,12 @@ def test_the_commands_of_the_readme_run(report_venv, tmp_path):
 @pytest.mark.timeout(
     1800
 )  # It takes four minutes alone, or twelve next to other tests.
-def test_the_demo_finds_the_long_path(report_venv, tmp_path):
+def test_the_demo_ends_with_a_certificate(report_venv, tmp_path):
     # Without the option, make prints its directory if make itself runs these tests.
     commands = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()
     assert shlex.split(commands[-1])[-2:] == [".venv/bin/orac", "demo"]
     output = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
-    assert "\nfound the long path" in output
+    assert "\ncertified: with 95 % confidence" in output
     assert (tmp_path / "demo/maze.png").exists()
 
 

@@ -70,7 +70,8 @@ from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogg
 from orac.training.state import memory_needs
 
 CERTIFY = 1_000
-"""Number of the first sample of a certification; evaluations use smaller ones."""
+"""Number of the first sample of a certification. Training uses smaller ones, and so do the
+batches of an evaluation with a seed, so that certificates rest on other episodes."""
 LAMBDA = (lambda: None).__name__
 """`<lambda>`, the `__name__` of a lambda function."""
 

@@ -8,6 +8,15 @@ from orac.runs.directory import run_path
 
 
 @pytest.fixture(scope="session")
+def steered_run(tmp_path_factory):
+    """The directory of a run of 1600 steps whose multiplier follows episodes."""
+    out = tmp_path_factory.mktemp("steered")
+    arguments = ["--preset=fast", f"--env-id={ENV}", f"--out={out}"]
+    assert main(["train", *arguments, *train_arguments(1600, 400)]) == 0
+    return run_path(out, ENV, "orac", 0, "default")
+
+
+@pytest.fixture(scope="session")
 def trained_run(tmp_path_factory):
     """The directory of a run of 800 steps."""
     out = tmp_path_factory.mktemp("runs")

@@ -1,0 +1,171 @@
+"""Tests of `orac certify`, and of what a run delivers."""
+
+import json
+import shutil
+
+import pytest
+
+import orac
+from helpers.command_examples import ENV, train_arguments
+from orac.api import Agent
+from orac.cli.main import main
+from orac.cli.train import finish
+from orac.evaluation.certification import Certification, Look
+from orac.training import delivery
+
+
+@pytest.fixture
+def run(steered_run, tmp_path):
+    """A copy of the run, so that certificates do not reach other tests."""
+    return shutil.copytree(steered_run, tmp_path / "run")
+
+
+def with_limit(run, limit):
+    """Change the limit in a run's config, which networks do not depend on."""
+    file = run / "config.yaml"
+    text = file.read_text()
+    assert text.count("limit: 5.0") == 1
+    file.write_text(text.replace("limit: 5.0", f"limit: {limit}"))
+    return run
+
+
+def test_a_certified_run_has_exit_code_0_and_a_certificate(run, capsys):
+    # No episode of the maze can cost 1000, so every policy is within this limit.
+    assert main(["certify", str(with_limit(run, 1000.0))]) == 0
+    printed = capsys.readouterr().out
+    assert "\nCertified: with 95 % confidence the CVaR at 0.05 of episode" in printed
+    assert f"Written: {run / 'certificate.json'}" in printed
+    record = json.loads((run / "certificate.json").read_text())
+    assert record["certified"] and record["seed"] == 0 and record["step"] % 160 == 0
+    (look,) = record["looks"]
+    assert look["episodes"] == 1200 and look["bounds"][0]["limit"] == 1000
+    assert look["bounds"][0]["confidence"] == pytest.approx(1 - 0.05 / 3)
+
+
+def test_a_run_that_is_not_certified_has_exit_code_1(run, capsys):
+    # Even a policy that never pays would need about 20 * 24 / 0.001 * 3 episodes.
+    assert main(["certify", str(with_limit(run, 0.001)), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert not record["certified"] and not record["looks"]
+    assert record["sentence"].startswith("not certified: ")
+    assert json.loads((run / "certificate.json").read_text()) == record
+
+
+def test_the_same_command_plays_the_same_episodes(run, capsys):
+    def certify():
+        main(["certify", str(run), "--json", "--looks=1", "--episodes-max=900"])
+        return json.loads(capsys.readouterr().out)
+
+    assert certify() == certify()
+
+
+def test_the_episodes_of_a_certificate_are_those_of_no_evaluation(run):
+    agent = orac.load(with_limit(run, 1000.0))
+    played = []
+    evaluate = agent.runner.evaluate
+
+    def record(policy, episodes, deterministic, seed=None, sample=0):
+        result = evaluate(policy, episodes, deterministic, seed, sample)
+        played.append(result.metrics["guard_present"][:200].tolist())
+        return result
+
+    agent.runner.evaluate = record
+    agent.certify()
+    agent.evaluate(1000)
+    agent.evaluate(1000, seed=agent.config.seed)
+    validation, look, own, of_seed = played[0], *played[-3:]
+    kinds = [validation, look, own, of_seed]
+    assert all(a != b for i, a in enumerate(kinds) for b in kinds[:i])
+
+
+def test_the_certified_policy_is_the_delivered_one_from_then_on(
+    run, tmp_path, monkeypatch
+):
+    agent = orac.load(run)
+    candidates = agent.runner.state.candidates
+    (best,) = delivery.ranked(candidates)[:1]
+    other = next(i for i in range(delivery.KEPT) if i != best)
+    candidates.episodes[other], candidates.steps[other] = 10, 123
+    candidates.reward[other] = candidates.reward[best] - 1
+
+    def choose_second(offered, *_, **__):
+        (place,) = [i for i, one in enumerate(offered) if one.step == 123]
+        look = Look(place, 1, 10, 0.0, ())
+        return Certification(0.95, 3, len(offered), 10, (look,), offered[place])
+
+    monkeypatch.setattr(orac.api, "certify_candidates", choose_second)
+    assert agent.best.step != 123
+    assert agent.certify().certified and agent.best.step == 123
+    agent.save(tmp_path / "agent.zip")
+    assert orac.load(tmp_path / "agent.zip").best.step == 123
+
+
+def test_a_run_without_candidates_certifies_its_last_policy(trained_run, capsys):
+    agent = orac.load(trained_run)
+    assert agent.best is None
+    result = agent.certify(episodes_max=900)
+    assert result.policy.step == 800 and result.candidates == 1
+
+
+def test_a_saved_agent_is_certified_beside_its_file(run, tmp_path, capsys):
+    orac.load(with_limit(run, 1000.0)).save(tmp_path / "agent.zip")
+    assert main(["certify", str(tmp_path / "agent.zip")]) == 0
+    assert (tmp_path / "agent.zip.certificate.json").exists()
+
+
+def test_evaluate_uses_the_delivered_policy_or_the_last(steered_run, tmp_path, capsys):
+    def evaluate(*options):
+        out = tmp_path / str(len([*tmp_path.iterdir()]))
+        arguments = [str(steered_run), "--episodes=20", f"--out={out}", *options]
+        assert main(["evaluate", *arguments]) == 0
+        meta = next(out.rglob("meta.json"))
+        return json.loads(meta.read_text())["evaluated"]
+
+    best, last = evaluate(), evaluate("--checkpoint=last")
+    delivered = json.loads((steered_run / "delivered.json").read_text())
+    assert best["checkpoint"] == "best" and best["policy_step"] == delivered["step"]
+    assert last["checkpoint"] == "last" and last["policy_step"] == 1600
+    assert evaluate("--checkpoint=best") == best
+
+
+def test_a_run_says_which_policy_it_delivers_and_why(steered_run, trained_run):
+    record = json.loads((steered_run / "delivered.json").read_text())
+    best = orac.load(steered_run).best
+    assert record["checkpoint"] == "best" and record["step"] == best.step
+    assert record["risk"]["cost"] == best.risk[0] and record["limit"] == {"cost": 5.0}
+    assert record["episodes"] == best.episodes and record["within_limits"] is True
+    assert "highest reward" in record["why"]
+    last = json.loads((trained_run / "delivered.json").read_text())
+    assert last["checkpoint"] == "last" and last["step"] == 800
+    assert "follows the critics" in last["why"] and last["episodes"] == 10
+
+
+def test_the_end_of_a_run_names_the_policy_and_the_command_that_certifies(
+    steered_run, capsys
+):
+    assert main(["resume", str(steered_run), "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    best = orac.load(steered_run).best
+    assert (
+        f"Delivered: the best policy, of step {best.step:,}, with reward "
+        f"{best.reward:.4g} and a CVaR at 0.05 of {best.risk[0]:.4g} (limit 5), measured "
+        f"on {best.episodes:,} episodes.\n"
+    ) in printed
+    assert printed.endswith(f"Certify it with: orac certify {steered_run}\n")
+
+
+def test_a_declared_bound_is_part_of_the_next_commands(trained_run, capsys):
+    agent = orac.load(trained_run)
+    finish(agent, trained_run, [200.0])
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"orac certify {trained_run} --cost-bound 200\n")
+
+
+def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
+    arguments = ["train", "--preset=fast", f"--env-id={ENV}", f"--out={tmp_path}"]
+    assert main([*arguments, *train_arguments(800, 400)]) == 130
+    assert (
+        "  cost: CVaR at 0.05 of at most 5 per episode, measured over the last 200 "
+        "episodes of the deployed policy, which the multiplier holds at 4.75\n"
+    ) in capsys.readouterr().out
