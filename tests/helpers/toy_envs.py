@@ -70,3 +70,42 @@ class BatchedCounter:
 
     def step_many(self, key, state, action):
         return jax.vmap(self.inner.step, (None, 0, 0))(key, state, action)
+
+
+@dataclass(frozen=True)
+class TwoKindsOfStart:
+    """One step from one of two observed kinds of start; right of 0 is door B, left door A.
+
+    Door A costs 0 and earns 0. Door B earns 1 and costs 0 from the first kind and 10 from
+    the second. If B is always taken, the mean over the starts of their CVaRs is 5, and the
+    CVaR at 0.5 of all episodes is 10.
+    """
+
+    cost_scale: float = 1.0
+
+    @property
+    def spec(self):
+        return EnvSpec(
+            name="TwoKindsOfStart",
+            observation_size=2,
+            action_low=(-1.0,),
+            action_high=(1.0,),
+            episode_length=1,
+            cost_names=("cost",),
+            cost_bounds=(10.0 * self.cost_scale,),
+        )
+
+    def reset(self, key):
+        second = jax.random.bernoulli(key)
+        return second, jnp.where(second, jnp.array([0.0, 1.0]), jnp.array([1.0, 0.0]))
+
+    def step(self, key, state, action):
+        takes_b = action[0] > 0
+        return state, Step(
+            observation=jnp.zeros(2),
+            reward=jnp.where(takes_b, 1.0, 0.0),
+            cost=self.cost_scale * jnp.where(takes_b & state, 10.0, 0.0)[None],
+            terminated=jnp.array(True),
+            truncated=jnp.array(False),
+            metrics={},
+        )

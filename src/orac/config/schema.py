@@ -304,6 +304,8 @@ class AgentConfig:
     """Members of the cost ensemble, per constraint."""
     kappa: Positive = 1.0
     """Error at which the quantile Huber loss changes from quadratic to linear."""
+    recentre_quantiles: bool = False
+    """Shift the quantiles to the mean of an additional critic; only in the quantile form."""
     shared_fractions: bool = True
     """Use one set of random fractions per batch instead of one per row: much faster."""
     bootstrap_on_truncation: bool = True
@@ -360,6 +362,11 @@ class AgentConfig:
                 "multiplier.states 'starts' needs an agent.cost_discount below 1, because "
                 "initial states are recognised by their accumulated discount, got "
                 f"{self.cost_discount!r}. Set it to 0.9999, for example."
+            )
+        if self.recentre_quantiles and self.risk_form != "quantile":
+            raise ValueError(
+                "agent.recentre_quantiles needs agent.risk_form 'quantile', got "
+                f"{self.risk_form!r}. Switch it off, or change the form."
             )
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:

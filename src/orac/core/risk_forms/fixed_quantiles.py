@@ -34,10 +34,18 @@ def grid_quantiles(
 
 
 def grid_critics(
-    input_size: int, num_quantiles: int, problem: Problem, config: AgentConfig
+    input_size: int,
+    num_quantiles: int,
+    problem: Problem,
+    config: AgentConfig,
+    with_mean: bool = False,
 ) -> dict[str, Any]:
-    """Return the fields of `CostModel` for critics on a fixed grid of quantiles."""
-    sizes = (input_size + problem.action_size, *config.hidden_sizes, num_quantiles)
+    """Return the fields of `CostModel` for critics on a fixed grid of quantiles.
+
+    With `with_mean` each critic has one more output than quantiles, the last one.
+    """
+    outputs = num_quantiles + with_mean
+    sizes = (input_size + problem.action_size, *config.hidden_sizes, outputs)
     count = problem.num_constraints * config.num_cost_critics
 
     def init(key: Array) -> tuple[networks.Mlp, ...]:
@@ -47,7 +55,7 @@ def grid_critics(
     def quantiles(
         key: Array | None, members: Any, inputs: Array, action: Array
     ) -> Quantiles:
-        values = grid_quantiles(members, inputs, action, num_quantiles, problem, config)
+        values = grid_quantiles(members, inputs, action, outputs, problem, config)
         return Quantiles(values, critics.uniform_fractions(num_quantiles))
 
     return {
@@ -92,9 +100,41 @@ def quantile_model(problem: Problem, config: AgentConfig) -> CostModel:
         weights = [risk.level_weights(c.measure, widths) for c in problem.constraints]
         return risk.risk_of(quantiles, jnp.stack(weights)[:, None])
 
-    grid = grid_critics(problem.observation_size, config.num_quantiles, problem, config)
+    recentres = config.recentre_quantiles
+    grid = grid_critics(
+        problem.observation_size, config.num_quantiles, problem, config, recentres
+    )
     model = CostModel(loss=quantile_loss, **grid, **without_pivot(problem))
-    return model._replace(risk=risk_of_grid)
+    model = model._replace(risk=risk_of_grid)
+    if not recentres:
+        return model
+
+    def policy_quantiles(
+        key: Array | None, members: Any, inputs: Array, action: Array
+    ) -> Quantiles:
+        return recentred(model.policy_quantiles(key, members, inputs, action))
+
+    return model._replace(loss=loss_with_mean, policy_quantiles=policy_quantiles)
+
+
+def loss_with_mean(predicted: Quantiles, targets: Quantiles, kappa: float) -> Array:
+    """Return the quantile loss plus the squared error of the last output, the mean."""
+    quantiles, following = (
+        q._replace(values=q.values[..., :-1]) for q in (predicted, targets)
+    )
+    squared = critics.squared_loss(predicted.values[..., -1], targets.values[..., -1])
+    return quantile_loss(quantiles, following, kappa) + squared
+
+
+def recentred(predicted: Quantiles) -> Quantiles:
+    """Shift the quantiles so that their mean is the last output.
+
+    Quantile critics lose events that are rarer than a quantile is wide, at every step
+    through which they bootstrap. The mean, trained by squared error, does not.
+    """
+    quantiles, mean = predicted.values[..., :-1], predicted.values[..., -1:]
+    shift = mean - quantiles.mean(axis=-1, keepdims=True)
+    return predicted._replace(values=quantiles + shift)
 
 
 def scalar_model(problem: Problem, config: AgentConfig) -> CostModel:
