@@ -152,7 +152,7 @@ def test_the_settings_and_columns_named_in_a_page_exist(name):
         group = any(field.startswith(f"{dotted}.") for field in fields)
         assert dotted in fields or group, dotted
     metrics = read("docs/metrics.md")
-    prefix = "constraint|train|critic|actor|explore"
+    prefix = "constraint|measured|train|critic|actor|explore"
     for column in re.findall(rf"`((?:{prefix})/[\w/<>]+)`", text):
         assert f"`{column}`" in metrics, column
 

@@ -149,10 +149,21 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return each constraint's multiplier, and its risk and limit in the critics' units."""
+    """Return each constraint's measured risk, its multiplier, and the critics' risk.
+
+    The measured risk, that of whole episodes during training, exists only where the
+    multiplier follows it.
+    """
     charts = []
     runs = [run for group in groups for run in group.runs]
     for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+        measured = f"measured/risk/{name}"
+        if any(measured in run.metrics for run in runs):
+            limits = {
+                c.limit for g in groups for c in g.config.constraints if c.name == name
+            }
+            title = f"Measured risk of {name}, whole episodes"
+            charts.append(_metric_chart(title, groups, measured, sorted(limits)))
         last = [metric_curve(run, f"constraint/limit/{name}")[1][-1:] for run in runs]
         limits = np.unique(np.round(np.concatenate([[], *last]), 6)).tolist()
         for title, key, marks in (
