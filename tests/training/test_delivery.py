@@ -246,3 +246,18 @@ def test_considering_does_not_change_what_was_given():
     copy = jax.tree.map(np.copy, before)
     consider(before, 2, 9.0, 5.0)
     jax.tree.map(np.testing.assert_array_equal, before, copy)
+
+
+def test_the_candidate_of_a_certificate_is_found_by_its_step(tmp_path):
+    candidates = considered((3, 5), (2, 5))
+    assert delivery.certified_place(tmp_path, candidates) is None
+    for text, place in (
+        ('{"certified": true, "step": 200}', 1),
+        ('{"certified": false, "step": 200}', None),
+        ('{"certified": true, "step": 300}', None),
+        ('{"certified": true, "step": [200]}', None),
+        ('{"certified": true, "step": 0}', None),
+    ):
+        (tmp_path / "certificate.json").write_text(text)
+        assert delivery.certified_place(tmp_path, candidates) == place, text
+    assert number_of(delivery.delivered(delivery.only(candidates, 1))) == 2
