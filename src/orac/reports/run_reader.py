@@ -24,6 +24,12 @@ from orac.runs.directory import LOGS, read_config, read_meta
 
 Columns = dict[str, np.ndarray]
 
+COLUMNS = {
+    "metrics": ("env_steps",),
+    "timings": ("env_steps", "train_seconds", "evaluate_seconds", "steps_per_second"),
+    "evaluations": ("env_steps", "episode", "reward", "length"),
+}
+"""Columns that the logs of every run have."""
 MAX_CSV_BYTES = 1 << 31
 """Largest CSV file that is read."""
 _MAX_LABEL_FIELDS = 2
@@ -205,6 +211,11 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     logs: dict[str, Columns] = {}
     for name in ("metrics", "timings", "evaluations"):
         logs[name] = read_columns(path / f"{name}.csv")
+        lacking = [x for x in COLUMNS[name] if logs[name] and x not in logs[name]]
+        if lacking:
+            raise ValueError(
+                f"{path / name}.csv must have a column {lacking[0]}. Restore the file."
+            )
         if not np.isfinite(logs[name].get("env_steps", 0)).all():
             raise ValueError(
                 f"{path / name}.csv must have a number of env_steps in every row. "
