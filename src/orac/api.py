@@ -10,6 +10,7 @@ directory. Names follow Stable-Baselines3 where it has them.
 """
 
 import inspect
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -55,6 +56,7 @@ from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, Evaluation, certify, summarise
 from orac.policy import observation_rows
+from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
@@ -562,6 +564,30 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     return agent
 
 
+def write_certificate(
+    agent: Agent, result: Certification, path: str | Path
+) -> tuple[dict[str, Any], Path]:
+    """Write certificate.json of a run directory, or of an agent's file next to it.
+
+    Returns its contents, which say what was certified and how, and where it is.
+    """
+    path, policy = Path(path), result.policy
+    record = {
+        **result.to_dict(),
+        "env": agent.config.env.id,
+        "step": policy.step,
+        "action": "sampled" if policy.samples else "mean",
+        "trained_steps": agent.num_timesteps,
+        "seed": agent.config.seed,
+        "first_sample": CERTIFY,
+    }
+    file = path.with_name(f"{path.name}.certificate.json")
+    if path.is_dir():
+        file = path / "certificate.json"
+    write_text(file, json.dumps(record, indent=2) + "\n")
+    return record, file
+
+
 def resume(
     run_dir: str | Path,
     env: Any = None,
@@ -637,6 +663,11 @@ def make_runner(
         if cost_fn is not None:
             raise ValueError(
                 "cost_fn must be None for a JAX environment, which reports its own cost."
+            )
+        if host_options.get("cost_bound") is not None:
+            raise ValueError(
+                "cost_bound must be left out for a JAX environment, which declares its own: "
+                f"{env.spec.cost_bounds}."
             )
         check_memory(memory_needs(env.spec, config, with_replay=False))
         return DeviceRunner(env, config)

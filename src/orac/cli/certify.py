@@ -8,12 +8,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from orac.api import CERTIFY, Agent, load
+from orac.api import load, write_certificate
 from orac.cli.options import host_options
-from orac.evaluation.certification import Certification
-from orac.runs.atomic_io import write_text
 
 
 def run_certify(options: argparse.Namespace) -> int:
@@ -31,9 +28,7 @@ def run_certify(options: argparse.Namespace) -> int:
         episodes_max=options.episodes_max,
         log=lambda text: print(text, file=sys.stderr if options.json else sys.stdout),
     )
-    record = certificate_record(agent, result)
-    file = certificate_path(path)
-    write_text(file, json.dumps(record, indent=2) + "\n")
+    record, file = write_certificate(agent, result, path)
     if options.json:
         print(json.dumps(record, indent=2))
     else:
@@ -41,24 +36,3 @@ def run_certify(options: argparse.Namespace) -> int:
         print(f"{sentence[0].upper()}{sentence[1:]}.")
         print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
-
-
-def certificate_record(agent: Agent, result: Certification) -> dict[str, Any]:
-    """Return the contents of certificate.json: what was certified, and how."""
-    policy = result.policy
-    return {
-        **result.to_dict(),
-        "env": agent.config.env.id,
-        "step": policy.step,
-        "action": "sampled" if policy.samples else "mean",
-        "trained_steps": agent.num_timesteps,
-        "seed": agent.config.seed,
-        "first_sample": CERTIFY,
-    }
-
-
-def certificate_path(path: Path) -> Path:
-    """Return where the certificate of a run directory, or of a saved agent, is written."""
-    if path.is_dir():
-        return path / "certificate.json"
-    return path.with_name(f"{path.name}.certificate.json")

@@ -15,7 +15,7 @@ from orac.config import serialization
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 STUDY_NAMES = (
     *("table1", "table2", "table3", "iqn-vs-linear", "ablation-cost-optimism"),
-    *("ablation-reward-optimism", "ablation-ensemble", "figure1", "figure2"),
+    *("ablation-reward-optimism", "ablation-ensemble", "figure1", "figure2", "limit"),
 )
 """The studies of `orac reproduce`, listed here so that help does not import them."""
 
@@ -66,10 +66,10 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cost-bound",
         type=float,
-        nargs="+",
+        action="append",
         metavar="COST",
-        help="largest possible cost of an episode, one per constraint, for environments "
-        "that do not declare it; certificates rely on it",
+        help="largest possible cost of an episode, for an environment that does not declare "
+        "it; certificates rely on it; once per constraint",
     )
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="device")
     add_import_option(parser)

@@ -145,8 +145,8 @@ def finish(
 
     total = agent.config.training.total_steps
     arguments = run_arguments(path, agent.config)
-    if cost_bound is not None:
-        arguments += f" --cost-bound {' '.join(f'{bound:g}' for bound in cost_bound)}"
+    for bound in cost_bound or ():
+        arguments += f" --cost-bound {bound:g}"
     if agent.num_timesteps < total:
         print(
             f"Stopped at step {agent.num_timesteps:,} of {total:,}; everything is saved."

@@ -24,7 +24,7 @@ from orac.core.risk import cvar
 from orac.envs import registry
 from orac.envs.gym_adapter.costs import check_env_module, cost_fn_of_file
 from orac.evaluation.result import cost_column
-from orac.experiments import ablations, table1, tables_2_and_3
+from orac.experiments import ablations, limit, table1, tables_2_and_3
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
     Backend,
@@ -56,6 +56,7 @@ STUDIES: dict[str, Study] = {
         ablations.ENSEMBLE,
         table1.FIGURE1,
         tables_2_and_3.FIGURE2,
+        limit.LIMIT,
     )
 }
 """The paper's studies by their names on the command line."""

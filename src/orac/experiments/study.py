@@ -42,6 +42,9 @@ class Case:
     """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
     """The config before the user's settings; None when there are none."""
+    first_seed: int = 0
+    cost_bound: float | None = None
+    """Maximum cost of an episode, for an environment that does not declare it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Study:
     """Maps the total steps to the steps between evaluations; None keeps the config's."""
     run_columns: Callable[[Run], dict[str, Any]] = lambda run: {}
     """Returns additional columns of a run in runs.csv."""
+    certifies: bool = False
+    """Whether the delivered policy of every run is certified after training."""
 
 
 def every_50th(total_steps: int) -> int:
@@ -140,9 +145,19 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
     The first seed of every case comes before the second of any, so that a study that ends
     early has some runs of every case.
     """
-    wanted = {case: [*(seeds or range(case.seeds))] for case in study.cases}
+    wanted = {
+        case: [*(seeds or range(case.first_seed, case.first_seed + case.seeds))]
+        for case in study.cases
+    }
     return [
-        PlannedRun(case.label, replace(case.config, seed=chosen[i]), case.name, out)
+        PlannedRun(
+            case.label,
+            replace(case.config, seed=chosen[i]),
+            case.name,
+            out,
+            study.certifies,
+            case.cost_bound,
+        )
         for i in range(max(map(len, wanted.values())))
         for case, chosen in wanted.items()
         if i < len(chosen)

@@ -21,7 +21,7 @@ from orac.config import serialization
 from orac.config.schema import Config
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import read_config, run_path
+from orac.runs.directory import read_certificate, read_config, run_path
 from orac.runs.machine import threads_of
 from orac.runs.progress import clock_text
 
@@ -43,6 +43,10 @@ class PlannedRun:
     """Name of the directory above the seeds."""
     out: Path
     """Root of the directory tree."""
+    certify: bool = False
+    """Whether the delivered policy is certified after training."""
+    cost_bound: float | None = None
+    """Maximum cost of an episode, for an environment that does not declare it."""
 
     @property
     def path(self) -> Path:
@@ -57,9 +61,13 @@ class PlannedRun:
         return f"{self.label}, seed {self.config.seed}"
 
     def has_final_checkpoint(self) -> bool:
-        """Return whether nothing is left to do: its last step has a checkpoint."""
+        """Return whether nothing is left to do: its last step has a checkpoint.
+
+        A run that is to be certified also needs its certificate.
+        """
         steps = Checkpoints(self.path / "checkpoints").steps()
-        return bool(steps) and steps[-1] >= self.total_steps
+        certified = not self.certify or read_certificate(self.path) is not None
+        return bool(steps) and steps[-1] >= self.total_steps and certified
 
     def step(self) -> int:
         """Return the step of the last complete row of metrics.csv, or 0."""
@@ -84,6 +92,8 @@ class PlannedRun:
             "threads": threads,
             "trackers": [*trackers],
             "imports": sorted(ALLOWED_MODULES),
+            "certify": self.certify,
+            "cost_bound": self.cost_bound,
         }
         return json.dumps(order) + "\n"
 

@@ -56,7 +56,7 @@ def watch_parent(parent_gone: threading.Event) -> None:
 def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
     """Train until the run ends or the event is set; return whether it reached its end."""
     # Imported late: XLA counts the processors when JAX starts.
-    from orac.api import Agent, choose_env
+    from orac.api import Agent, choose_env, write_certificate
     from orac.config import serialization
     from orac.envs.gym_adapter.costs import allow_module
     from orac.runs.directory import run_path
@@ -70,18 +70,24 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     out, name = order["out"], order["name"]
     config = serialization.from_dict(order["config"])
     path = run_path(out, config.env.id, config.algo, config.seed, name)
+    making: dict[str, Any] = {}
+    if order.get("cost_bound") is not None:
+        making["host_options"] = {"cost_bound": order["cost_bound"]}
     options: dict[str, Any] = {
         "progress_bar": False,
         "trackers": tuple(order["trackers"]),
         "callback": lambda event: not parent_gone.is_set(),
     }
     if (path / "config.yaml").exists():
-        agent = _resume_when_free(path, options, parent_gone)
+        agent = _resume_when_free(path, options | making, parent_gone)
     else:
-        agent = Agent(choose_env(config, None), config)
+        agent = Agent(choose_env(config, None), config, **making)
         agent.learn(out=out, name=name, **options)
+    finished = agent.num_timesteps >= config.training.total_steps
+    if finished and order.get("certify"):
+        write_certificate(agent, agent.certify(), path)
     agent.close()
-    return agent.num_timesteps >= config.training.total_steps
+    return finished
 
 
 def _resume_when_free(
