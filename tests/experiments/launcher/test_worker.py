@@ -9,6 +9,7 @@ import pytest
 
 from helpers.synthetic_runs import make_config
 from orac.config import serialization
+from orac.envs.gym_adapter.costs import ALLOWED_MODULES
 from orac.experiments.launcher.schedule import PlannedRun
 
 CLAIM = """
@@ -107,4 +108,5 @@ def test_order_of_a_run_is_one_line_of_json(tmp_path):
         "name": "name",
         "threads": 2,
         "trackers": ["mlflow"],
+        "imports": sorted(ALLOWED_MODULES),
     }
