@@ -482,3 +482,30 @@ def test_risk_of_no_sample_is_refused():
 def test_measures_are_hashable_values_that_jit_can_take_as_static():
     assert risk.cvar(0.05) == RiskMeasure("cvar", 0.05)
     assert len({risk.cvar(0.05), RiskMeasure("cvar", 0.05), risk.mean()}) == 2
+
+
+@pytest.mark.parametrize(("guard", "share"), [(0.15, 0.0208), (0.10, 0.0313)])
+def test_the_limit_of_the_maze_allows_few_episodes_on_the_short_path(guard, share):
+    """The long path costs 4, the short one 2, or 20 with the guard's probability.
+
+    CVaR 0.05 of all episodes is 5 if 20 s + 4 (0.05 - s) = 5 * 0.05 for the mass s of
+    guarded episodes, so s = 0.003125, which is a share of s / guard on the short path.
+    """
+    allowed = 0.003125 / guard
+    assert allowed == pytest.approx(share, abs=1e-4)
+    costs = jnp.array([2.0, 4.0, 20.0])
+
+    def cvar_of(short):
+        widths = jnp.array([short * (1 - guard), 1 - short, short * guard])
+        return float(risk.risk_of(costs, risk.level_weights(risk.cvar(0.05), widths)))
+
+    assert cvar_of(allowed) == pytest.approx(5.0, rel=1e-4)
+    assert cvar_of(0.9 * allowed) < 5 < cvar_of(1.1 * allowed)
+    # The same as episodes: 1000 on the short path.
+    guarded, total = round(1000 * guard), round(1000 / allowed)
+    episodes = np.full(total, 4.0, np.float32)
+    episodes[:1000], episodes[:guarded] = 2.0, 20.0
+    found = risk.sample_risk(jnp.asarray(episodes), risk.cvar(0.05))
+    assert float(found) == pytest.approx(5.0, rel=1e-3)
+    # The mean cost is far below the limit, and nearly that of the long path.
+    assert episodes.mean() == pytest.approx(4.0, abs=0.05)

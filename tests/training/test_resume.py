@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+import orac
 from helpers.command_examples import ENV, train_arguments
 from orac.api import Agent
 from orac.cli.main import main
@@ -29,6 +30,8 @@ HOSTED = [
     "--set=training.checkpoint_every=200",
     "--set=evaluation.episodes=2",
 ]
+EARLIER = Path(__file__).parent.parent / "golden" / "earlier_run"
+"""A run that was stopped at step 320 of 400, before multipliers could follow episodes."""
 COMPARED = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
 
 
@@ -215,3 +218,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert main(["resume", str(run), "--quiet"]) == 0
     metrics = np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)
     assert metrics["env_steps"][-1] == 6400
+
+
+def test_a_run_of_the_earlier_format_is_loaded():
+    assert "follows" not in (EARLIER / "config.yaml").read_text()
+    agent = orac.load(EARLIER)
+    assert agent.num_timesteps == 320 and agent.best is None
+    assert agent.config.agent.multiplier.follows == "critics"
+    size = agent.spec.observation_size
+    assert np.isfinite(agent.predict(np.zeros(size))[0]).all()
+
+
+@pytest.mark.slow
+def test_a_run_of_the_earlier_format_is_resumed(tmp_path):
+    run = shutil.copytree(EARLIER, tmp_path / "run")
+    resumed = orac.resume(run, progress_bar=False, trackers=(), log=str)
+    assert resumed.num_timesteps == 400
+    assert int(resumed.runner.state.agent.gradient_steps) == 31
+    before = np.genfromtxt(EARLIER / "metrics.csv", delimiter=",", names=True)
+    after = np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)
+    np.testing.assert_array_equal(before["env_steps"], after["env_steps"])
+    for name in ("criticreward_value", "actorentropy", "constraintriskcost"):
+        np.testing.assert_allclose(before[name], after[name], rtol=0.02)
