@@ -128,7 +128,7 @@ FAST_AGENT = AgentConfig(
     normalize_observations=True,
     divide_by_multipliers=True,
     multiplier=MultiplierConfig(
-        follows="episodes", initial=1.0, cap=100.0, proportional=0.2, margin=0.1
+        follows="episodes", initial=0.3, cap=100.0, proportional=0.2, margin=0.1
     ),
     exploration=ExplorationConfig(decay_when_feasible=True),
 )
@@ -210,7 +210,10 @@ def fast_citylearn() -> Config:
             reward_scale=0.05,
             kappa=0.02,
             multiplier=replace(
-                FAST_AGENT.multiplier, episodes_per_unit=140.0, margin=0.02
+                FAST_AGENT.multiplier,
+                initial=1.0,
+                episodes_per_unit=140.0,
+                margin=0.02,
             ),
         ),
         training=TrainingConfig(
@@ -238,7 +241,10 @@ def general(env_id: str) -> Config:
             normalize_rewards=True,
         ),
         training=TrainingConfig(
-            total_steps=100_000, learning_starts=1_000, gradient_steps=1 / 2
+            total_steps=50_000,
+            learning_starts=1_000,
+            gradient_steps=1 / 2,
+            batch_size=128,
         ),
         evaluation=EvaluationConfig(every=5_000, episodes=20),
     )
