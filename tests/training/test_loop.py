@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import orac
+from helpers.gym_probes import Stateful
 from helpers.run_examples import assert_same_bits
 from helpers.toy_envs import TwoKindsOfStart
 from orac.api import Agent
@@ -227,3 +228,77 @@ def test_steps_of_evaluations_in_the_warm_up_are_counted_and_not_measured():
     assert row["measured/extra_steps"] == 60 and row["measured/episodes"] == 0
     assert delivery.delivered(runner.state.candidates) is None
     assert runner.state.measured.moved_at == 160
+
+
+class RandomWalk(Stateful):
+    """An environment on the host with costs that depend on the action and on chance.
+
+    Episodes have six steps; its random generator is part of its state.
+    """
+
+    def __init__(self):
+        super().__init__(length=6, truncates=True)
+
+    def report(self, action):
+        return {"cost": float(abs(action[0]) + self.np_random.random())}
+
+
+def host_config(num_envs):
+    config = doors_config(limit=4.0)
+    return replace(
+        config,
+        env=EnvConfig("RandomWalk", episode_length=6),
+        constraints=(Constraint("cost", 4.0, 0.5),),
+        training=replace(
+            config.training,
+            total_steps=1200,
+            num_envs=num_envs,
+            learning_starts=60,
+            gradient_steps=1 / num_envs,
+            batch_size=16,
+            buffer_size=400,
+            log_every=60,
+            checkpoint_every=120,
+        ),
+        evaluation=EvaluationConfig(every=300, episodes=3),
+    )
+
+
+def test_a_run_on_the_host_continues_exactly_with_a_half_filled_window(tmp_path):
+    config = host_config(num_envs=2)
+    whole, copies = train(RandomWalk, config, tmp_path, (300, 1020))
+    measured = whole.runner.state.measured
+    # Half of the environments play the deployed policy.
+    assert int(measured.added) > 60
+    for path in copies.values():
+        resumed = orac.resume(
+            path, env=RandomWalk, progress_bar=False, trackers=(), log=str
+        )
+        assert_same_run(whole, resumed)
+    metrics = np.genfromtxt(whole.run_path / "metrics.csv", delimiter=",", names=True)
+    steps = metrics["env_steps"].tolist()
+    filled = dict(zip(steps, metrics["measuredepisodes"], strict=True))
+    assert 0 < filled[300] < 60
+
+
+@pytest.mark.slow
+def test_the_unit_of_costs_does_not_matter():
+    """A limit of 5 and one of 5,000,000 give the same run up to rounding."""
+    histories = []
+    for scale in (1.0, 1e6):
+        config = doors_config(limit=5.0 * scale)
+        training = replace(config.training, total_steps=1920)
+        rows = []
+        agent = Agent(TwoKindsOfStart(scale), replace(config, training=training))
+        agent.learn(
+            progress_bar=False, callback=lambda event, rows=rows: rows.append(event)
+        )
+        histories.append([row.metrics for row in rows])
+    small, large = histories
+    unitless = ("constraint/multiplier/cost", "measured/clock", "train/reward")
+    for left, right in zip(small, large, strict=True):
+        for name in (*unitless, "actor/entropy", "critic/cost_loss"):
+            assert right[name] == pytest.approx(left[name], rel=0.02, nan_ok=True), name
+        for name in ("measured/risk/cost", "constraint/risk/cost", "train/cost"):
+            expected = 1e6 * left[name]
+            assert right[name] == pytest.approx(expected, rel=0.02, nan_ok=True), name
