@@ -477,3 +477,14 @@ def test_the_nearest_name_is_found_whatever_its_case():
         presets.preset("WCSAC", "orac/GuardedMaze-v0")
     with pytest.raises(ValueError, match="Did you mean 'dual'"):
         AgentConfig(risk_form="DUAL")
+
+
+def test_a_multiplier_that_follows_episodes_starts_between_floor_and_cap():
+    with pytest.raises(ValueError, match=r"at least multiplier\.floor \(2\), got 1"):
+        MultiplierConfig(follows="episodes", initial=1.0, floor=2.0)
+    MultiplierConfig(follows="critics", initial=0.0, floor=2.0)
+
+
+def test_centring_needs_discounts_below_one():
+    with pytest.raises(ValueError, match=r"centre needs discounts below 1"):
+        AgentConfig(centre=True, cost_discount=1.0)

@@ -394,3 +394,11 @@ def test_the_deployed_action_is_the_mean_or_a_sample():
 
     np.testing.assert_allclose(act(False), mean, rtol=1e-6)
     assert (act(True) != mean).all()
+
+
+def test_without_a_constraint_only_the_clock_is_steered():
+    config = replace(config_of(), constraints=())
+    measured = measurement.add(measurement.init(config), np.zeros((60, 0)), 0)
+    agent, measured, reading = steered(config, measured, 400)
+    assert reading.risk.shape == (0,) and agent.multiplier.value.shape == (0,)
+    assert agent.steering.clock > 0 and measured.settled_at == 400

@@ -215,6 +215,11 @@ class MultiplierConfig:
                 "multiplier.initial must be above 0 when the multiplier follows episodes, "
                 f"because its logarithm is moved, got {self.initial:g}. Start at 1."
             )
+        if self.follows == "episodes" and self.initial < self.floor:
+            raise ValueError(
+                f"multiplier.initial must be at least multiplier.floor ({self.floor:g}), "
+                f"got {self.initial:g}. Lower the floor or start higher."
+            )
         if self.cap is not None and self.initial > self.cap:
             raise ValueError(
                 f"multiplier.initial must be at most multiplier.cap ({self.cap:g}), "
@@ -362,6 +367,11 @@ class AgentConfig:
                 "multiplier.states 'starts' needs an agent.cost_discount below 1, because "
                 "initial states are recognised by their accumulated discount, got "
                 f"{self.cost_discount!r}. Set it to 0.9999, for example."
+            )
+        if self.centre and max(self.discount, self.cost_discount) == 1:
+            raise ValueError(
+                "agent.centre needs discounts below 1, because it takes the mean from every "
+                f"step to come, got {self.discount!r} and {self.cost_discount!r}."
             )
         if self.recentre_quantiles and self.risk_form != "quantile":
             raise ValueError(

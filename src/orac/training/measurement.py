@@ -153,7 +153,7 @@ def read(measured: Measured, step: int, config: Config) -> Reading | None:
         before, before_error = risk_and_error(older[:, m], measure)
         after, after_error = risk_and_error(newer[:, m], measure)
         improving.append(before - after > math.hypot(before_error, after_error))
-    return Reading(np.array(values), np.array(improving), len(costs))
+    return Reading(np.array(values, float), np.array(improving, bool), len(costs))
 
 
 @lru_cache(maxsize=4096)
@@ -246,7 +246,7 @@ def count_crossings(
     measured: Measured, error: np.ndarray, dead_zone: float
 ) -> Measured:
     """Count jumps from above the target to below the dead zone and back."""
-    worst = float(error.max())
+    worst = float(error.max(initial=-math.inf))
     side = 1 if worst > 0 else (-1 if worst < -dead_zone else 0)
     before = int(measured.side)
     crossings = int(measured.crossings)
