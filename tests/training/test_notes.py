@@ -14,7 +14,7 @@ from orac.config.schema import Constraint, EvaluationConfig, MultiplierConfig
 from orac.envs.base import EnvSpec
 from orac.evaluation.result import Episodes
 from orac.runs.progress import Progress
-from orac.training import delivery, notes
+from orac.training import delivery, measurement, notes
 from orac.training.device_loop import DeviceRunner
 from orac.training.loop import Counters, run_loop
 from orac.training.run_logger import NullLogger
@@ -51,7 +51,11 @@ def runner_of(config, candidates=(), multiplier=1.0, measured=1000):
         agent=agent,
         candidates=candidates,
         rounds=config.training.total_steps // config.training.num_envs,
-        measured=SimpleNamespace(added=np.int32(measured)),
+        measured=measurement.add(
+            measurement.init(config),
+            np.zeros((measured, 1)),
+            config.training.total_steps,
+        ),
     )
     return SimpleNamespace(config=config, state=state)
 
@@ -153,8 +157,8 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     first, heading, *causes = notes.delivery_lines(runner, counters)
     assert first == (
         "No evaluation was within the limits: the least risk was a CVaR at 0.5 of 8 (limit "
-        "5). Delivered all the same: the best policy, of step 40,000, with reward 3 and a "
-        "CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
+        "5). Delivered all the same: the policy of least risk, of step 40,000, with reward "
+        "3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
     assert "reached its cap of 100: raise agent.multiplier.cap" in causes[0]
@@ -166,7 +170,7 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
 @pytest.mark.parametrize(
     ("changes", "risk", "fragment"),
     [
-        ({"measured": 3}, 8.0, "Fewer than 60 episodes were measured"),
+        ({"measured": 3}, 8.0, "Too few episodes were measured for a window of 60"),
         ({}, 5.2, "a larger agent.multiplier.margin"),
         ({}, 8.0, "set training.restarts=2"),
     ],

@@ -157,5 +157,7 @@ def finish(
     print("\n".join(agent.delivery_lines()))
     print(f"Evaluate it with: orac evaluate {arguments}")
     if agent.config.constraints:
-        print(f"Certify it with: orac certify {arguments}")
+        declared = agent.spec.cost_bounds is not None
+        bound = "" if declared else " --cost-bound COST"
+        print(f"Certify it with: orac certify {arguments}{bound}")
     return 0

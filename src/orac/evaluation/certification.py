@@ -179,7 +179,8 @@ def certify_candidates(
     if len(exceptions) == len(constraints):
         return Certification(*known, 0, (), candidates[0], exceptions)
     level = 1 - (1 - confidence) / (looks * (len(constraints) - len(exceptions)))
-    log(f"Comparing {len(candidates)} policies on {validation:,} episodes each.")
+    plural = "policy" if len(candidates) == 1 else "policies"
+    log(f"Measuring {len(candidates)} {plural} on {validation:,} validation episodes.")
     seen = [play(candidate, validation, 0) for candidate in candidates]
     taken: list[Look] = []
     reason, place = "", 0

@@ -173,8 +173,11 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
     measured = f"measured on {record['episodes']:,} episodes"
     told = f"reward {record['reward']:.4g}"
     told += f" and {risk_text(risk, config)}" if risk else ""
-    kind = "best" if record["checkpoint"] == "best" else "last"
-    policy = f"the {kind} policy, of step {record['step']:,}"
+    policy = "the last policy"
+    if record["checkpoint"] == "best":
+        within = record["within_limits"]
+        policy = "the best policy" if within else "the policy of least risk"
+    policy += f", of step {record['step']:,}"
     if record["within_limits"]:
         return [f"Delivered: {policy}, with {told}, {measured}."]
     least = risk if record["checkpoint"] == "best" else counters.least_risk
@@ -200,10 +203,11 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     cap = agent.multiplier.cap
     if agent.follows_episodes:
         size = measurement.window_size(config.constraints)
-        if int(runner.state.measured.added) < size:
+        step = int(runner.state.rounds) * training.num_envs
+        if measurement.read(runner.state.measured, step, config) is None:
             causes.append(
-                f"Fewer than {size:,} episodes were measured, so the multiplier rested at "
-                "its start: raise evaluation.episodes, or evaluate more often."
+                f"Too few episodes were measured for a window of {size:,}, so the "
+                "multiplier rested: raise evaluation.episodes, or evaluate more often."
             )
     else:
         causes.append(
