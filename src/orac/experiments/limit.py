@@ -51,20 +51,20 @@ MAZE, CITY = "orac/GuardedMaze-v0", "orac/CityLearn-v0"
 GOAL, BUTTON = "orac/SafetyPointGoal1-v0", "orac/SafetyPointButton1-v0"
 QUARTER = "constraints.0.tail=0.25"
 ROWS: tuple[tuple[str, str, Config, int, bool], ...] = (
-    ("GuardedMaze 0.15", "guard-0.15", fast(MAZE), 10, True),
+    ("GuardedMaze 0.15", "limit-guard-0.15", fast(MAZE), 10, True),
     (
         "GuardedMaze 0.10",
-        "guard-0.1",
+        "limit-guard-0.1",
         fast(MAZE, "env.params.guard_probability=0.1"),
         10,
         True,
     ),
-    ("CityLearn", "fast", fast(CITY), 5, True),
-    ("PointGoal1, tail 0.5", "tail-0.5", fast(GOAL), 5, True),
-    ("PointGoal1, tail 0.25", "tail-0.25", fast(GOAL, QUARTER), 5, True),
-    ("PointButton1", "tail-0.5", fast(BUTTON), 5, False),
-    ("PointButton1, WCSAC", "tail-0.5", fast(BUTTON, algo="wcsac"), 5, False),
-    ("Pendulum", "general", pendulum(), 5, True),
+    ("CityLearn", "limit", fast(CITY), 5, True),
+    ("PointGoal1, tail 0.5", "limit-tail-0.5", fast(GOAL), 5, True),
+    ("PointGoal1, tail 0.25", "limit-tail-0.25", fast(GOAL, QUARTER), 5, True),
+    ("PointButton1", "limit-tail-0.5", fast(BUTTON), 5, False),
+    ("PointButton1, WCSAC", "limit-tail-0.5", fast(BUTTON, algo="wcsac"), 5, False),
+    ("Pendulum", "limit", pendulum(), 5, True),
 )
 """Label, directory, config, number of seeds, and whether it has a companion."""
 
