@@ -73,6 +73,10 @@ def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.
             continue
         if child.name.startswith("_") or (only and child.name != only):
             continue
+        decorators = {ast.unparse(decorator) for decorator in child.decorator_list}
+        if "overload" in decorators:
+            # The definition that follows has the docstring.
+            continue
         yield f"{prefix}.{child.name}", child
         if isinstance(child, ast.ClassDef):
             yield from walk(child, f"{prefix}.{child.name}")

@@ -106,6 +106,7 @@ class Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """Read a node; raise an error if it is nested too deeply."""
         self.depth += 1
         if self.depth > MAX_YAML_DEPTH:
             raise yaml.YAMLError(f"it is nested deeper than {MAX_YAML_DEPTH} levels")
@@ -114,11 +115,13 @@ class Loader(yaml.SafeLoader):
         return node
 
     def get_single_node(self) -> Any:
+        """Read the document; raise an error if it is too large with all its aliases."""
         node = super().get_single_node()
         _count_values(node, {})
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Return the dict of a node; raise an error if a key is repeated."""
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
