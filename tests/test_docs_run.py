@@ -13,7 +13,11 @@ from conftest import CACHE, run
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {"JAX_COMPILATION_CACHE_DIR": str(CACHE), "COLUMNS": "100"}
-SHORTER_README = {"20_000": "1_200", "episodes=100": "episodes=4"}
+SHORTER_README = {
+    "50_000": "1_400",
+    "episodes=100": "episodes=4",
+    "episodes_max=5_000": "episodes_max=100",
+}
 SHORTER_TUTORIAL = {
     "40_000": "1_400",
     "episodes=1000": "episodes=40",
@@ -22,7 +26,7 @@ SHORTER_TUTORIAL = {
     "costs[-40:]": "costs[-6:]",
 }
 SHORTER_COMMANDS = {
-    "--total-steps 300000": "--total-steps 640 --quiet --set training.learning_starts=300 "
+    "--total-steps 120000": "--total-steps 640 --quiet --set training.learning_starts=300 "
     "--set agent.hidden_sizes=[8,8] --set evaluation.episodes=4",
     "--episodes 1000": "--episodes 40",
 }
