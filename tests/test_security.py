@@ -366,7 +366,9 @@ def test_a_signal_stops_a_run_at_the_next_log_row_with_a_checkpoint(number, tmp_
 
 
 IMPORTING = """
-import sys, time
+import signal, sys, time
+# A shell starts its background jobs, and so their tests, with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv[0] = "/usr/bin/orac"
 import orac
 print("ready", flush=True)
@@ -388,9 +390,13 @@ def test_a_signal_ends_the_program_at_once_and_without_a_traceback(number, code)
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == code and errors == "\nStopped.\n"
 
 

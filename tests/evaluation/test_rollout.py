@@ -191,7 +191,7 @@ def agent_in(env_id, length=None):
     return SimpleNamespace(
         config=SimpleNamespace(env=EnvConfig(env_id, episode_length=length)),
         spec=SimpleNamespace(episode_length=9),
-        predict=lambda flat: (np.zeros((len(flat), 1), np.float32), None),
+        predict=lambda flat, **options: (np.zeros((len(flat), 1), np.float32), None),
     )
 
 

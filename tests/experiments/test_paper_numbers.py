@@ -20,7 +20,9 @@ def citylearn(tmp_path_factory):
     return study, out
 
 
-@pytest.mark.parametrize("name", [n for n in STUDIES if not n.startswith("figure")])
+@pytest.mark.parametrize(
+    "name", [n for n in STUDIES if not n.startswith("figure") and n != "limit"]
+)
 def test_tables_show_the_papers_numbers_and_ours(name, tmp_path):
     study = with_settings(STUDIES[name], 10_000)
     write_synthetic_runs(study, tmp_path, evaluations=2, episodes=8)

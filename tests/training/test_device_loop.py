@@ -78,7 +78,7 @@ def count_config(seed=0):
         seed=seed,
         constraints=(Constraint("cost", 6.0, 0.5),),
         agent=replace(
-            presets.general("count").agent,
+            presets.safety_gym().agent,
             **SMALL,
             cost_discount=0.5,
             pivot=PivotConfig(every=8, learning_rate=0.1),

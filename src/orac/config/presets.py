@@ -214,6 +214,8 @@ def fast_citylearn() -> Config:
                 initial=1.0,
                 episodes_per_unit=140.0,
                 margin=0.02,
+                # Risk varies smoothly with the multiplier here, so no room is left unused.
+                dead_zone=0.03,
             ),
         ),
         training=TrainingConfig(

@@ -109,4 +109,6 @@ def test_order_of_a_run_is_one_line_of_json(tmp_path):
         "threads": 2,
         "trackers": ["mlflow"],
         "imports": sorted(ALLOWED_MODULES),
+        "certify": False,
+        "cost_bound": None,
     }

@@ -58,7 +58,9 @@ class WorkerProcess:
         get lost.
         """
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            # A worker that was killed no longer reads.
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
 
     def kill(self) -> None:
         """End the process at once."""
