@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 import orac
-from orac.config import presets
 from orac.evaluation.result import risk_of_episodes
 from orac.evaluation.rollout import baseline_config, evaluate_baseline
 
@@ -49,14 +48,9 @@ def measure_paths(
 
 
 def train(name: str, steps: int) -> orac.Agent:
-    """Train ORAC with the demo's settings and one risk measure."""
-    agent = orac.make_agent(
-        "orac",
-        MAZE,
-        config=presets.demo(),
-        constraints=[CONSTRAINTS[name]],
-        settings={"evaluation.every": 0},
-    )
+    """Train ORAC with the fast preset and one risk measure."""
+    constraints = [CONSTRAINTS[name]]
+    agent = orac.make_agent("orac", MAZE, preset="fast", constraints=constraints)
     return agent.learn(total_timesteps=steps, progress_bar=False)
 
 

@@ -18,25 +18,6 @@ from orac.config import serialization
 SPEED = 6.0
 """Radians a second; swinging up takes more, unless one is careful."""
 LIMIT, TAIL, STEPS = 2.0, 0.25, 10_000
-SETTINGS = {
-    "agent.hidden_sizes": [64, 64],
-    "agent.num_quantiles": 16,
-    "agent.num_policy_quantiles": 16,
-    # Rewards reach -16 a step; the multiplier then is of the size of costs.
-    "agent.reward_scale": 0.1,
-    # Costs come while swinging up, early in an episode: seconds ahead, not ten.
-    "agent.cost_discount": 0.95,
-    "agent.multiplier.initial": 5.0,
-    "agent.actor_learning_rate": 1e-3,
-    "agent.reward_critic_learning_rate": 1e-3,
-    "agent.cost_critic_learning_rate": 1e-3,
-    "agent.polyak": 0.01,
-    "agent.target_every": 1,
-    "training.batch_size": 128,
-    "training.buffer_size": STEPS,
-    "evaluation.every": 2_500,
-    "evaluation.episodes": 100,
-}
 
 
 def too_fast(observation, action, next_observation, info):
@@ -45,10 +26,10 @@ def too_fast(observation, action, next_observation, info):
 
 
 def train(algo: str, seed: int, **options) -> orac.Agent:
-    """One run; plain SAC has no limit to keep."""
-    words = {} if algo == "sac" else {"cost_limit": LIMIT, "tail": TAIL}
+    """Train one run with the recorded config, such as orac.yaml; SAC has no limit."""
+    config = serialization.load(Path(__file__).with_name(f"{algo}.yaml"))
     agent = orac.make_agent(
-        algo, "Pendulum-v1", cost_fn=too_fast, seed=seed, settings=SETTINGS, **words
+        algo, "Pendulum-v1", cost_fn=too_fast, seed=seed, config=config
     )
     return agent.learn(STEPS, progress_bar=False, **options)
 
@@ -68,7 +49,7 @@ def main() -> None:
 
 
 def record(path: Path, algo: str, seed: int, agent: orac.Agent, result) -> None:
-    """Add a line to the table, and keep the config it came from."""
+    """Add a line to the table."""
     row = {
         "algo": algo,
         "seed": seed,
@@ -86,8 +67,6 @@ def record(path: Path, algo: str, seed: int, agent: orac.Agent, result) -> None:
         if fresh:
             writer.writeheader()
         writer.writerow({k: round(v, 3) if k[-1] != "o" else v for k, v in row.items()})
-    if seed == 0:
-        (path / f"{algo}.yaml").write_text(serialization.dump(agent.config))
     print(row)
 
 

@@ -1,6 +1,7 @@
 """Tests of running a study: its options, and, in the slow part, every study to its end."""
 
 import csv
+import json
 from dataclasses import replace
 
 import pytest
@@ -134,7 +135,25 @@ def test_recorded_config_has_every_field(maze, record):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STUDY_NAMES)
+def test_study_of_the_limit_certifies_what_it_delivers(out, pool, monkeypatch):
+    monkeypatch.setattr(run_study, "make_backend", lambda options: pool)
+    only, folder = "GuardedMaze 0.15", out / "records" / "limit"
+    assignments = ["agent.hidden_sizes=[8,8]", "training.learning_starts=800"]
+    command = ["reproduce", "limit", f"--only={only}", "--steps=8000", "--seeds=1"]
+    command += [f"--out={out}", f"--record={folder}"]
+    command += [f"--set={text}" for text in assignments]
+    assert main(command) == 0
+    (row,) = csv.DictReader((folder / "runs.csv").read_text().splitlines())
+    (run,) = plan(with_settings(STUDIES["limit"], 8000, assignments, [only]), [0], out)
+    assert run.has_final_checkpoint()
+    record = json.loads((run.path / "certificate.json").read_text())
+    assert row["certified"] == str(record["certified"])
+    (run.path / "certificate.json").unlink()
+    assert not run.has_final_checkpoint()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in STUDY_NAMES if name != "limit"])
 def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys):
     if name != "table3":
         # One study uses the processes that users get.
