@@ -462,6 +462,15 @@ def test_constraints_may_be_named_in_any_language():
         assert Constraint(name).name == name
 
 
+def test_some_environment_is_left_to_explore():
+    training = TrainingConfig(num_envs=4, deployed_envs=3)
+    assert Config(training=training).training.deployed_envs == 3
+    with pytest.raises(ValueError, match=r"one of the 4 environments .* got 4"):
+        Config(training=dataclasses.replace(training, deployed_envs=4))
+    with pytest.raises(ValueError, match=r"one of the 1 environments .* got 2"):
+        Config(training=TrainingConfig(num_envs=1, deployed_envs=2))
+
+
 def test_a_scalar_critic_refuses_a_measure_that_it_cannot_learn():
     with pytest.raises(
         ValueError, match="learns only the mean of a cost, got risk 'wa"

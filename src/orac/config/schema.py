@@ -528,6 +528,13 @@ class Config:
                     "be divided by the limit. Set cost_scale to a cost that is clearly too "
                     "high; note that a limit of 0 can never be certified from samples."
                 )
+        deployed, num_envs = self.training.deployed_envs, self.training.num_envs
+        if deployed is not None and deployed > max(num_envs - 1, 1):
+            raise ValueError(
+                "training.deployed_envs must leave at least one of the "
+                f"{num_envs} environments to explore, got {deployed}. Use half of them, or "
+                "more environments."
+            )
         updates = max(round(self.training.gradient_steps * self.training.num_envs), 1)
         if updates % self.agent.actor_every:
             raise ValueError(

@@ -301,7 +301,7 @@ def deployed_rows(config: Config) -> int:
     num_envs, chosen = config.training.num_envs, config.training.deployed_envs
     if not config.agent.follows_episodes:
         return 0
-    return num_envs // 2 if chosen is None else min(chosen, num_envs)
+    return num_envs // 2 if chosen is None else chosen
 
 
 def plays_deployed(
