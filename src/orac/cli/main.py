@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from orac.cli.options import (
     add_certify_options,
@@ -61,8 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"orac {importlib.import_module('orac').__version__}")
         return 0
     if options.print_completion:
-        from orac.cli.completion import print_completion
-
         print_completion(parser, options.print_completion)
         return 0
     if options.command is None:
@@ -133,6 +132,32 @@ def make_parser() -> argparse.ArgumentParser:
         if add_options:
             add_options(subparser)
     return parser
+
+
+PATHS = {"run_dir", "paths", "ours", "theirs", "out"}
+"""Arguments that name files or folders, in addition to those of type `Path`."""
+
+
+def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
+    """Print a script that completes commands, options, files and agents in a shell."""
+    import shtab
+
+    from orac.config import presets
+
+    def complete_values(parser: argparse.ArgumentParser) -> None:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    complete_values(command)
+            elif action.type is Path or action.dest in PATHS:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.dest == "algo":
+                action.choices = [*presets.ALGORITHMS]
+            elif action.dest == "preset":
+                action.choices = [*presets.PRESETS]
+
+    complete_values(parser)
+    print(shtab.complete(parser, shell))
 
 
 def prepare(options: argparse.Namespace) -> None:

@@ -97,6 +97,11 @@ def run_columns(run: Run) -> dict[str, object]:
     record = read_certificate(run.path)
     if record is None:
         return {"certified": "", "delivered_reward": "", "upper_bound": ""}
+    if not {"certified", "step", "looks"} <= record.keys():
+        raise ValueError(
+            f"{run.path}/certificate.json must be one that `orac certify` wrote, but it "
+            f"lacks fields. Delete it, and certify the run again."
+        )
     look = record["looks"][-1] if record["looks"] else None
     return {
         "certified": record["certified"],
