@@ -16,7 +16,6 @@ ENVIRONMENT = {"JAX_COMPILATION_CACHE_DIR": str(CACHE), "COLUMNS": "100"}
 SHORTER_README = {
     "50_000": "1_400",
     "episodes=100": "episodes=4",
-    "episodes_max=5_000": "episodes_max=100",
 }
 SHORTER_TUTORIAL = {
     "40_000": "1_400",
