@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 # Tests of one file stay together, since they share what they compiled.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-slow fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs clean
+.PHONY: demo test test-slow fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs bench clean
 
 demo: setup
 	$(BIN)/orac demo
@@ -71,5 +71,16 @@ $(VENV)/.setup-ray: pyproject.toml | $(VENV)/.setup-dev
 docs: setup
 	$(BIN)/mkdocs build --strict
 
+# Other libraries have an environment of their own, since they need PyTorch. One that does
+# not install is a line of the table, not an error.
+PEERS := .venv-peers
+bench: setup setup-safety $(PEERS)/.setup
+	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+$(PEERS)/.setup: Makefile
+	$(PYTHON) -m venv $(PEERS)
+	-$(PEERS)/bin/python -m pip install --quiet "sbx-rl==0.28.0"
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build dist site .pytest_cache .ruff_cache

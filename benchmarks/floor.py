@@ -1,12 +1,14 @@
 """The least an update can cost: its matrix products, once each, and nothing else.
 
-Defined, not chosen. Every product that one gradient step mathematically needs, as a 2-D
-product of the same sizes through XLA: forward for the targets; forward, input gradient
-and weight gradient for each trained network (no input gradient where the input is data);
-forward and input gradient of the critics for the actor. Nothing element-wise.
+The list has every product that one gradient step mathematically needs, with the sizes that
+the update uses: forward for the targets; forward, input gradient and weight gradient for
+each trained network (no input gradient where the input is data); forward and input gradient
+of the critics for the actor. Every member of an ensemble has its own products. Nothing
+element-wise is counted.
 """
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,127 +19,149 @@ from orac.core.risk_forms import make_learner
 from orac.training.xla import compiler_options
 
 
-class Product(NamedTuple):
-    """(rows, inner) times (inner, columns), so often in one update."""
-
-    what: str
-    rows: int
-    inner: int
-    columns: int
-    count: int
-
-    @property
-    def flops(self) -> int:
-        return 2 * self.rows * self.inner * self.columns * self.count
-
-
-class Dense(NamedTuple):
-    """One layer applied to so many rows."""
+class Layer(NamedTuple):
+    """A linear layer of one network, applied to this many rows."""
 
     name: str
     rows: int
     inputs: int
     outputs: int
-
-    def forward(self, what: str, count: int) -> Product:
-        return Product(
-            f"{what} {self.name} forward", self.rows, self.inputs, self.outputs, count
-        )
-
-    def weight_gradient(self, what: str, count: int) -> Product:
-        return Product(
-            f"{what} {self.name} dW", self.inputs, self.rows, self.outputs, count
-        )
-
-    def input_gradient(self, what: str, count: int) -> Product:
-        return Product(
-            f"{what} {self.name} dX", self.rows, self.outputs, self.inputs, count
-        )
+    reads_data: bool
+    """Whether its input is data, so that training needs no gradient of it."""
+    has_gradient: bool = True
+    """Whether its input depends on the action, so that the actor needs its gradient."""
 
 
-def mlp_layers(batch: int, sizes: tuple[int, ...]) -> list[Dense]:
+class Product(NamedTuple):
+    """One matrix product: `forward` X W, `weights` X'G or `inputs` G W'."""
+
+    kind: str
+    where: str
+    member: int
+    layer: Layer
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.layer.rows * self.layer.inputs * self.layer.outputs
+
+    def describe(self) -> str:
+        rows, inputs, outputs = self.layer[1:4]
+        sizes = {
+            "forward": f"({rows}, {inputs}) x ({inputs}, {outputs})",
+            "weights": f"({inputs}, {rows}) x ({rows}, {outputs})",
+            "inputs": f"({rows}, {outputs}) x ({outputs}, {inputs})",
+        }[self.kind]
+        return f"{sizes:<32} {self.where} {self.layer.name}, {self.kind}"
+
+
+def mlp_layers(name: str, batch: int, sizes: tuple[int, ...]) -> list[Layer]:
     return [
-        Dense(f"layer {i}", batch, sizes[i], sizes[i + 1])
-        for i in range(len(sizes) - 1)
+        Layer(f"{name} {i}", batch, inputs, outputs, reads_data=i == 0)
+        for i, (inputs, outputs) in enumerate(pairwise(sizes))
     ]
 
 
 def cost_layers(
     problem: Problem, config: AgentConfig, batch: int, quantiles: int
-) -> list[Dense]:
-    """One cost critic; an implicit one embeds each shared level once."""
-    inputs = make_learner(problem, config).costs.input_size + problem.action_size
+) -> list[Layer]:
+    """Return the layers of one cost critic; an implicit one embeds each level once."""
+    learner = make_learner(problem, config)
+    inputs = learner.costs.input_size + problem.action_size
     if config.risk_form != "implicit":
         outputs = 1 if config.risk_form == "scalar" else config.num_quantiles
-        return mlp_layers(batch, (inputs, *config.hidden_sizes, outputs))
+        outputs += config.recentre_quantiles
+        return mlp_layers("cost critic", batch, (inputs, *config.hidden_sizes, outputs))
     *features, merged = config.hidden_sizes
+    width, rows = features[-1], batch * quantiles
+    embedding = Layer(
+        "embedding", quantiles, config.embedding_size, width, True, has_gradient=False
+    )
     return [
-        *mlp_layers(batch, (inputs, *features)),
-        Dense("embedding", quantiles, config.embedding_size, features[-1]),
-        Dense("merge", batch * quantiles, features[-1], merged),
-        Dense("output", batch * quantiles, merged, 1),
+        *mlp_layers("cost critic", batch, (inputs, *features)),
+        embedding,
+        Layer("merge", rows, width, merged, reads_data=False),
+        Layer("output", rows, merged, 1, reads_data=False),
     ]
 
 
 def products_of(problem: Problem, config: AgentConfig, batch: int) -> list[Product]:
-    """The whole list for one update."""
+    """Return the products of one update."""
     inputs = make_learner(problem, config).costs.input_size
-    actor = mlp_layers(batch, (inputs, *config.hidden_sizes, 2 * problem.action_size))
-    reward = mlp_layers(batch, (inputs + problem.action_size, *config.hidden_sizes, 1))
+    hidden, actions = config.hidden_sizes, problem.action_size
+    actor = mlp_layers("actor", batch, (inputs, *hidden, 2 * actions))
+    reward = mlp_layers("reward critic", batch, (inputs + actions, *hidden, 1))
     cost = cost_layers(problem, config, batch, config.num_quantiles)
     policy_cost = cost_layers(problem, config, batch, config.num_policy_quantiles)
     members = problem.num_constraints * config.num_cost_critics
-    found = [layer.forward("target: actor", 1) for layer in actor]
-    for name, layers, at_policy, count in (
-        ("reward critic", reward, reward, 2),
-        ("cost critic", cost, policy_cost, members),
-    ):
-        found += [layer.forward(f"target: {name}", count) for layer in layers]
-        for layer in layers:
-            found.append(layer.forward(f"train: {name}", count))
-            found.append(layer.weight_gradient(f"train: {name}", count))
-            if not reads_data(layer, layers):
-                found.append(layer.input_gradient(f"train: {name}", count))
-        for layer in at_policy:
-            found.append(layer.forward(f"actor: {name}", count))
-            if layer.name != "embedding":
-                found.append(layer.input_gradient(f"actor: {name}", count))
-    for layer in actor:
-        found.append(layer.forward("train: actor", 1))
-        found.append(layer.weight_gradient("train: actor", 1))
-        if not reads_data(layer, actor):
-            found.append(layer.input_gradient("train: actor", 1))
+    found = [Product("forward", "target", 0, layer) for layer in actor]
+    found += training_products(actor, 0)
+    for layers, at_policy, count in ((reward, reward, 2), (cost, policy_cost, members)):
+        for member in range(count):
+            found += [Product("forward", "target", member, x) for x in layers]
+            found += training_products(layers, member)
+            found += [Product("forward", "for the actor", member, x) for x in at_policy]
+            found += [
+                Product("inputs", "for the actor", member, layer)
+                for layer in at_policy
+                if layer.has_gradient
+            ]
     return found
 
 
-def reads_data(layer: Dense, layers: list[Dense]) -> bool:
-    return layer is layers[0] or layer.name == "embedding"
+def training_products(layers: list[Layer], member: int) -> list[Product]:
+    """Return the products that train a network: forward, and both gradients."""
+    found = []
+    for layer in layers:
+        kinds = ("forward", "weights", *([] if layer.reads_data else ["inputs"]))
+        found += [Product(kind, "training", member, layer) for kind in kinds]
+    return found
 
 
-def floor_program(products: list[Product], loop: int):
-    """A compiled function of random operands that makes every product `loop` times.
+def floor_program(products: list[Product], loop: int) -> Any:
+    """Return a compiled function that computes every product `loop` times.
 
-    In a loop and with the compiler's options, as the update it is compared with. Barriers
-    keep the compiler from making a product once for all, or only what is read of it.
+    It runs in a loop and with the compiler's options, as the update it is compared with.
+    Products share operands as those of an update do: training and acting use the same
+    weights, the weight gradient reads the forward pass's input. Barriers keep the compiler
+    from computing a product once for all rounds, or only the part that is read.
     """
-    key = jax.random.key(0)
-    operands = []
-    for i, product in enumerate(products):
-        for j in range(product.count):
-            left, right = jax.random.split(jax.random.fold_in(key, 100 * i + j))
-            operands.append(
-                (
-                    jax.random.normal(left, (product.rows, product.inner)),
-                    jax.random.normal(right, (product.inner, product.columns)),
-                )
-            )
+    operands: dict[tuple[Any, ...], jax.Array] = {}
 
-    def once(total, _):
-        tied, total = jax.lax.optimization_barrier((operands, total))
-        results = jax.lax.optimization_barrier([jnp.matmul(a, b) for a, b in tied])
-        return total + sum(result[0, 0] for result in results), None
+    def operand(rows: int, columns: int, *names: Any) -> tuple[Any, ...]:
+        key = (rows, columns, *names)
+        if key not in operands:
+            random = jax.random.fold_in(jax.random.key(0), len(operands))
+            operands[key] = jax.random.normal(random, (rows, columns))
+        return key
 
-    def run(start):
+    pairs = []
+    for kind, where, member, layer in products:
+        rows, inputs, outputs = layer[1:4]
+        network = "target" if where == "target" and layer.name[:5] != "actor" else ""
+        weight = operand(inputs, outputs, "weight", network, member, layer.name)
+        # Members read the same rows; hidden layers have rows of their own.
+        read = 0 if layer.reads_data else member
+        given = operand(rows, inputs, "rows", where, read, layer.name)
+        gradient = operand(rows, outputs, "gradient", where, member, layer.name)
+        pairs.append(
+            {
+                "forward": (given, weight, (1, 0)),
+                "weights": (given, gradient, (0, 0)),
+                "inputs": (gradient, weight, (1, 1)),
+            }[kind]
+        )
+
+    def run(start: jax.Array, operands: dict[Any, jax.Array]) -> jax.Array:
+        def once(total: jax.Array, _: None) -> tuple[jax.Array, None]:
+            tied, total = jax.lax.optimization_barrier((operands, total))
+            results = [
+                jax.lax.dot_general(tied[a], tied[b], (((i,), (j,)), ((), ())))
+                for a, b, (i, j) in pairs
+            ]
+            results = jax.lax.optimization_barrier(results)
+            return total + sum(result[0, 0] for result in results), None
+
         return jax.lax.scan(once, start, None, loop)[0]
 
-    return jax.jit(run, compiler_options=compiler_options())
+    program = jax.jit(run, compiler_options=compiler_options())
+    return lambda: program(jnp.float32(0), operands)

@@ -1,6 +1,6 @@
 """Backend of `schedule` that runs worker processes on this machine.
 
-Choice: one thread per worker. Measured on two cores (`benchmarks/seeds.py`), two workers
+Choice: one thread per worker. Measured on two cores (`docs/scaling.md`), two workers
 with one thread each make 63 to 77 updates per second of the maze's learner, and one worker
 with both threads 70 to 79; with 256 x 256 networks it is 68 against 64. There is no clear
 winner, and with one thread the results do not depend on the number of workers, and host

@@ -1,0 +1,221 @@
+"""The workloads that `bench.py` times, each in a process that uses one processor.
+
+    python benchmarks/workloads.py PROCESSOR NAME [NAME ...]
+
+The process prepares the named workloads (it compiles them and runs them once) and prints
+one line of JSON for each. Then it reads numbers from standard input: for each number it
+runs that workload once and prints the wall and CPU milliseconds per unit of work.
+`bench.py` alternates between workloads and processes in this way.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LOOP = 8
+"""Updates in one program, as in the training loop on the device."""
+SHORTEST = 0.1
+"""A timed run repeats its workload until this many seconds have passed."""
+SIZES = ("maze", "256x256")
+FORMS = ("scalar", "quantile", "implicit", "dual")
+PRESETS = {
+    "fast maze": ("orac/GuardedMaze-v0", "fast", (2, 2, 100)),
+    "fast PointGoal1": ("orac/SafetyPointGoal1-v0", "fast", (60, 2, 400)),
+    "general": ("Pendulum-v1", "general", (3, 1, 200)),
+}
+
+
+class Workload(NamedTuple):
+    """A function to time, and how many units of work one call does."""
+
+    call: Callable[[], Any]
+    units: int
+    facts: dict[str, Any]
+
+
+class Learning(NamedTuple):
+    """A learner's config and problem, and the rows of a batch."""
+
+    config: Any
+    problem: Any
+    batch: int
+
+
+def serve(prepare: Callable[[str], Workload], names: list[str]) -> None:
+    """Prepare the workloads, and run those that standard input asks for."""
+    ready = []
+    for name in names:
+        try:
+            workload = prepare(name)
+            workload.call()
+            calls, seconds = 0, time.perf_counter()
+            while time.perf_counter() - seconds < SHORTEST:
+                workload.call()
+                calls += 1
+        except Exception as error:
+            # A package that is missing, for example: the table has a line about it.
+            ready.append(None)
+            reply({"error": f"{type(error).__name__}: {error}"})
+            continue
+        ready.append((workload, calls))
+        reply({"facts": workload.facts})
+    for line in sys.stdin:
+        workload, calls = ready[int(line)]
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(calls):
+            workload.call()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        share = 1e3 / (calls * workload.units)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        reply({"wall": wall * share, "cpu": cpu * share, "peak": peak / 1024})
+
+
+def reply(data: dict[str, Any]) -> None:
+    print(json.dumps(data), flush=True)
+
+
+def learning(name: str) -> Learning:
+    """Return the learner of a name: a size and a form, a preset, or a grown preset.
+
+    A grown preset is `general` with one size changed: `general num_quantiles=32`.
+    """
+    from orac.config import presets
+    from orac.core.cost_models import make_problem
+
+    preset, _, change = name.partition(" with ")
+    if preset in PRESETS:
+        env_id, kind, (observation, action, length) = PRESETS[preset]
+        config = presets.preset("orac", env_id, kind)
+    else:
+        size, form = preset.split(" ")
+        config = {"maze": presets.guarded_maze, "256x256": presets.safety_gym}[size]()
+        observation, action, length = (2, 2, 100) if size == "maze" else (60, 2, 400)
+        if form == "scalar":
+            config = presets.with_algorithm(config, "sac-lag")
+        else:
+            agent = replace(config.agent, risk_form=form, behaviour="optimistic")
+            config = replace(config, agent=agent)
+    agent, batch = config.agent, config.training.batch_size
+    constraints = config.constraints
+    if change:
+        what, number = change.split("=")
+        value = int(number)
+        if what == "batch":
+            batch = value
+        elif what == "width":
+            agent = replace(agent, hidden_sizes=(value, value))
+        elif what == "constraints":
+            first = constraints[0]
+            constraints = tuple(replace(first, name=f"cost{i}") for i in range(value))
+        elif what != "seeds":
+            agent = replace(agent, **{what: value})
+    problem = make_problem(
+        observation,
+        action,
+        constraints,
+        length,
+        agent.cost_discount,
+        agent.discount,
+        divide_by_limit=agent.follows_episodes,
+    )
+    return Learning(agent, problem, batch)
+
+
+def random_batch(config: Any, problem: Any, rows: int) -> Any:
+    """Return a batch of random transitions."""
+    import jax
+    import jax.numpy as jnp
+
+    from orac.core.types import Transition
+
+    keys = jax.random.split(jax.random.key(0), 5)
+    size, count = problem.observation_size, problem.num_constraints
+    return Transition(
+        observation=jax.random.normal(keys[0], (rows, size)),
+        action=jnp.tanh(jax.random.normal(keys[1], (rows, problem.action_size))),
+        reward=jax.random.normal(keys[2], (rows,)),
+        cost=jnp.abs(jax.random.normal(keys[3], (rows, count))),
+        next_observation=jax.random.normal(keys[4], (rows, size)),
+        terminated=jnp.zeros(rows, bool),
+        truncated=jnp.zeros(rows, bool),
+        accumulated_cost=jnp.zeros((rows, count)),
+        accumulated_discount=jnp.ones(rows),
+        steps=jnp.full(rows, config.n_step) if config.n_step > 1 else (),
+    )
+
+
+def update(name: str) -> Workload:
+    """Return updates of a learner, `LOOP` of them in one program.
+
+    A program asks the system for its scratch memory at each call, so a single update per
+    call would cost more than one in the training loop.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from orac.core import agent as agent_core
+    from orac.core.risk_forms import make_learner
+    from orac.training.xla import compiler_options
+
+    config, problem, rows = learning(name)
+    learner = make_learner(problem, config)
+    batch = random_batch(config, problem, rows)
+    seeds = int(name.partition("seeds=")[2] or 1)
+
+    def one(state: Any, key: Any) -> tuple[Any, Any]:
+        return agent_core.update(key, state, batch, learner)[0], None
+
+    def updates(state: Any, key: Any) -> Any:
+        return jax.lax.scan(one, state, jax.random.split(key, LOOP))[0]
+
+    state = jax.jit(lambda key: agent_core.init(key, learner))(jax.random.key(0))
+    key = jax.random.key(1)
+    if seeds > 1:
+        updates = jax.vmap(updates)
+        state = jax.tree.map(lambda x: jnp.stack([x] * seeds), state)
+        key = jax.random.split(key, seeds)
+    program = jax.jit(updates, donate_argnums=0, compiler_options=compiler_options())
+    box = [jax.tree.map(jnp.copy, state)]
+
+    def call() -> None:
+        box[0] = jax.block_until_ready(program(box[0], key))
+
+    return Workload(call, LOOP, {})
+
+
+def floor(name: str) -> Workload:
+    """Return the matrix products of a learner's updates, and nothing else."""
+    import jax
+    from floor import floor_program, products_of
+
+    config, problem, rows = learning(name)
+    products = products_of(problem, config, rows)
+    program = floor_program(products, LOOP)
+    facts = {
+        "mflop": sum(product.flops for product in products) / 1e6,
+        "products": [product.describe() for product in products],
+    }
+    return Workload(lambda: jax.block_until_ready(program()), LOOP, facts)
+
+
+WORKLOADS: dict[str, Callable[[str], Workload]] = {"update": update, "floor": floor}
+
+
+def prepare(name: str) -> Workload:
+    kind, _, rest = name.partition(" ")
+    return WORKLOADS[kind](rest)
+
+
+if __name__ == "__main__":
+    # Before JAX starts, as orac's own workers do.
+    os.sched_setaffinity(0, {int(sys.argv[1])})
+    cache = Path(__file__).resolve().parents[1] / ".cache/bench"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    sys.path.insert(0, str(Path(__file__).parent))
+    serve(prepare, sys.argv[2:])
