@@ -113,12 +113,15 @@ def test_another_file_is_no_exported_policy(pendulum, tmp_path):
     (tmp_path / "my_env.py").write_text("import gymnasium\n")
     (tmp_path / "empty").touch()
     np.save(tmp_path / "array.npy", np.zeros(3))
-    for name in ("agent.zip", "half.npz", "my_env.py", "empty", "array.npy"):
+    pendulum.export(tmp_path / "policy.onnx")
+    others = "half.npz", "my_env.py", "empty", "array.npy", "policy.onnx"
+    for name in ("agent.zip", *others):
         with pytest.raises(ValueError) as caught:
             orac.policy.load(tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name} must be a policy written by Agent.export, but it is another "
-            "kind of file or incomplete. Use orac.load for a file of Agent.save."
+            f"{tmp_path / name} must be an .npz file written by Agent.export, but it is "
+            "another kind of file or incomplete. Use orac.load for a file of Agent.save, "
+            "ONNX Runtime for .onnx and jax.export.deserialize for .stablehlo."
         )
     with pytest.raises(FileNotFoundError, match="nowhere"):
         orac.policy.load(tmp_path / "nowhere.npz")

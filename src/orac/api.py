@@ -62,7 +62,7 @@ from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
-from orac.training import delivery, notes, saving
+from orac.training import delivery, export, notes, saving
 from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
@@ -439,13 +439,26 @@ class Agent:
             candidates = delivery.only(candidates, self._certified)
         saving.save_agent(path, self.config, self.spec, agent, candidates)
 
-    def export(self, path: str | Path, checkpoint: str | None = None) -> None:
-        """Write the policy for deployment; `orac.policy.load` runs it with only NumPy.
+    def export(
+        self,
+        path: str | Path,
+        checkpoint: str | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the policy for deployment, in the format that the ending of `path` names.
 
-        The policy is that of `policy_of(checkpoint)`: the delivered one by default.
+        `.npz` is for `orac.policy.load`, which needs only NumPy. `.onnx` is for ONNX
+        Runtime, with the input `observation` and the output `action`. `.stablehlo` is for
+        `jax.export.deserialize`. All of them scale observations and actions themselves and
+        take batches of any size; if the policy samples its actions, the latter two have
+        standard normal numbers as second input, `noise`. The policy is that of
+        `policy_of(checkpoint)`: the delivered one by default. A file that exists is only
+        replaced with `overwrite`.
         """
         policy, uses_mean_action = self.policy_of(checkpoint)
-        saving.export_policy(path, self.config, self.spec, policy, uses_mean_action)
+        parts = self.config, self.spec, policy, uses_mean_action
+        export.export_policy(path, *parts, overwrite)
 
     def close(self) -> None:
         """Close the environment."""

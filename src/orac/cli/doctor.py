@@ -28,6 +28,8 @@ EXTRAS = {
     "report": (("plotly",), "the HTML report"),
     "video": (("imageio", "imageio_ffmpeg"), "MP4 films"),
     "tensorboard": (("tensorboardX",), "TensorBoard events"),
+    "onnx": (("onnx",), "policies as ONNX files"),
+    "stablehlo": (("flatbuffers",), "policies as StableHLO files"),
     # `orac.envs.safety` knows which modules it needs.
     "safety": ((), "Safety-Gymnasium"),
     "ray": (("ray",), "clusters"),

@@ -1,8 +1,8 @@
-"""Save and restore: checkpoints of a run, a trained agent as one file, exported policies.
+"""Save and restore checkpoints of a run, and a trained agent as one file.
 
 `save_checkpoint` and `restore_checkpoint` write and read the whole training state of a run.
-`save_agent` writes a zip of the config, the sizes and the agent's arrays. `export_policy`
-writes an .npz file that `orac.policy` runs with only NumPy. Reading executes nothing.
+`save_agent` writes a zip of the config, the sizes and the agent's arrays. Reading executes
+nothing. `export` writes only the policy.
 """
 
 import dataclasses
@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from orac.config import serialization
 from orac.config.schema import Config
 from orac.config.validation import NonFiniteError, check_count
 from orac.core import agent as agent_core
-from orac.core import normalization
-from orac.core.agent import AgentState, PolicyState
+from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
-from orac.core.networks import LOG_STD_MAX, LOG_STD_MIN
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
@@ -33,7 +29,7 @@ from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
 from orac.training import delivery, notes
 from orac.training.health import first_not_finite
-from orac.training.state import empty_replay, learner_for, problem_for
+from orac.training.state import empty_replay, problem_for
 
 FORMAT = 1
 MAX_TEXT_BYTES = 1 << 18
@@ -213,38 +209,3 @@ def check_shapes(agent: AgentState, template: AgentState, path: str | Path) -> N
             f"the agent in {path} must fit the environment, but its networks have other "
             "shapes. Give the environment it was trained in."
         )
-
-
-def export_policy(
-    path: str | Path,
-    config: Config,
-    spec: EnvSpec,
-    policy: PolicyState,
-    uses_mean_action: bool,
-) -> None:
-    """Write the policy: weights, observation scaling, constant inputs and action box."""
-    arrays: dict[str, Any] = {
-        "format": np.int64(FORMAT),
-        "num_layers": np.int64(len(policy.actor)),
-        "action_low": np.array(spec.action_low),
-        "action_high": np.array(spec.action_high),
-        "log_std_range": np.array([LOG_STD_MIN, LOG_STD_MAX]),
-        "deterministic": np.array(uses_mean_action),
-    }
-    for i, layer in enumerate(policy.actor):
-        for name, value in layer._asdict().items():
-            if value is not None:
-                arrays[f"layer{i}/{name}"] = np.asarray(value)
-    if config.agent.normalize_observations:
-        stats = policy.observation_stats
-        variance = np.asarray(normalization.safe_variance(stats))
-        arrays["observation_mean"] = np.asarray(stats.mean)
-        arrays["observation_scale"] = 1 / np.sqrt(variance + 1e-6)
-    costs = learner_for(spec, config).costs
-    if costs.input_size > spec.observation_size:
-        arrays["pivot"] = np.asarray(costs.evaluation_inputs(jnp.asarray(policy.pivot)))
-    with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder) / "policy.npz"
-        np.savez(packed, **arrays)
-        with atomic_file(Path(path)) as write:
-            write(packed.read_bytes())

@@ -1,0 +1,211 @@
+"""Export a policy for deployment, in the format that the file's ending names.
+
+| ending       | runs with                                 |
+|--------------|-------------------------------------------|
+| `.npz`       | `orac.policy`, which needs only NumPy      |
+| `.onnx`      | ONNX Runtime and other ONNX programs       |
+| `.stablehlo` | `jax.export.deserialize` on CPU, GPU, TPU  |
+
+A file takes observations as the environment returns them and gives actions in the
+environment's box: both scalings are inside. A policy that samples its actions takes
+standard normal numbers as a second input, `noise`; `.npz` can draw them itself.
+"""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from orac.config.schema import Config
+from orac.config.validation import import_extra
+from orac.core import agent as agent_core
+from orac.core import normalization
+from orac.core.agent import PolicyState
+from orac.core.networks import EPSILON, LOG_STD_MAX, LOG_STD_MIN
+from orac.envs.base import EnvSpec, to_box
+from orac.runs.atomic_io import atomic_file
+from orac.training.state import learner_for
+
+FORMAT = 1
+OPSET, IR_VERSION = 17, 8
+"""ONNX versions of 2022, the oldest with layer norms, so that old runtimes read a file."""
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+"""Platforms for which a StableHLO file is compiled, wherever it was exported."""
+
+Writer = Callable[[Config, EnvSpec, PolicyState, bool], bytes]
+
+
+def export_policy(
+    path: str | Path,
+    config: Config,
+    spec: EnvSpec,
+    policy: PolicyState,
+    uses_mean_action: bool,
+    overwrite: bool = False,
+) -> None:
+    """Write the policy: weights, observation scaling, constant inputs and action box."""
+    path = Path(path)
+    write_format = check_export(path, overwrite)
+    data = write_format(config, spec, policy, uses_mean_action)
+    with atomic_file(path) as write:
+        write(data)
+
+
+def check_export(path: Path, overwrite: bool) -> Writer:
+    """Return the function that writes this kind of file; raise an error if it cannot."""
+    if path.suffix not in WRITERS:
+        raise ValueError(
+            f"the file of a policy must end in {', '.join(WRITERS)}, got {str(path)!r}. "
+            "The ending chooses the format; .npz needs only NumPy to run."
+        )
+    if path.exists() and not overwrite:
+        raise FileExistsError(
+            f"{path} already exists. Choose another name, or pass overwrite=True."
+        )
+    return WRITERS[path.suffix]
+
+
+def policy_arrays(
+    config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
+) -> dict[str, Any]:
+    """Return everything that `orac.policy.Policy` needs, by name."""
+    arrays: dict[str, Any] = {
+        "format": np.int64(FORMAT),
+        "num_layers": np.int64(len(policy.actor)),
+        "action_low": np.array(spec.action_low),
+        "action_high": np.array(spec.action_high),
+        "log_std_range": np.array([LOG_STD_MIN, LOG_STD_MAX]),
+        "deterministic": np.array(uses_mean_action),
+    }
+    for i, layer in enumerate(policy.actor):
+        for name, value in layer._asdict().items():
+            if value is not None:
+                arrays[f"layer{i}/{name}"] = np.asarray(value)
+    if config.agent.normalize_observations:
+        stats = policy.observation_stats
+        variance = np.asarray(normalization.safe_variance(stats))
+        arrays["observation_mean"] = np.asarray(stats.mean)
+        arrays["observation_scale"] = 1 / np.sqrt(variance + 1e-6)
+    costs = learner_for(spec, config).costs
+    if costs.input_size > spec.observation_size:
+        arrays["pivot"] = np.asarray(costs.evaluation_inputs(jnp.asarray(policy.pivot)))
+    return arrays
+
+
+def to_npz(
+    config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
+) -> bytes:
+    """Return the policy as an .npz file for `orac.policy.load`."""
+    stream = io.BytesIO()
+    np.savez(stream, **policy_arrays(config, spec, policy, uses_mean_action))
+    return stream.getvalue()
+
+
+def to_onnx(
+    config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
+) -> bytes:
+    """Return the policy as an ONNX model with inputs in batches of any size."""
+    onnx = import_extra("An .onnx file", "onnx", "onnx", "onnx.numpy_helper")
+    arrays = policy_arrays(config, spec, policy, uses_mean_action)
+    constants: dict[str, np.ndarray] = {}
+    nodes: list[Any] = []
+
+    def apply(
+        kind: str, rows: str, *others: Any, name: str = "", **options: Any
+    ) -> str:
+        """Add an operation on `rows` and on constants or other rows; return its result."""
+        output = name or f"{kind.lower()}{len(nodes)}"
+        inputs = [rows]
+        for i, other in enumerate(others):
+            if not isinstance(other, str):
+                constants[f"{output}/{i}"] = np.asarray(other, np.float32)
+                other = f"{output}/{i}"
+            inputs.append(other)
+        nodes.append(onnx.helper.make_node(kind, inputs, [output], output, **options))
+        return output
+
+    rows = "observation"
+    if "observation_mean" in arrays:
+        rows = apply("Sub", rows, arrays["observation_mean"])
+        rows = apply("Mul", rows, arrays["observation_scale"])
+        rows = apply("Clip", rows, -10.0, 10.0)
+    *hidden, head = range(len(policy.actor))
+    weights = [arrays[f"layer{i}/weight"] for i in (*hidden, head)]
+    biases = [arrays[f"layer{i}/bias"] for i in (*hidden, head)]
+    if "pivot" in arrays:
+        # The pivot is a constant input, so its product is part of the first bias.
+        weights[0], constant = np.split(weights[0], [spec.observation_size])
+        biases[0] = biases[0] + arrays["pivot"] @ constant
+    for i in hidden:
+        rows = apply("Gemm", rows, weights[i], biases[i])
+        if f"layer{i}/scale" in arrays:
+            norm = arrays[f"layer{i}/scale"], arrays[f"layer{i}/offset"]
+            rows = apply("LayerNormalization", rows, *norm, axis=-1, epsilon=EPSILON)
+        rows = apply("Relu", rows)
+    mean_weight, raw_weight = np.split(weights[head], 2, axis=1)
+    mean_bias, raw_bias = np.split(biases[head], 2)
+    mean = apply("Gemm", rows, mean_weight, mean_bias)
+    tensor, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    inputs = [tensor("observation", number, ["batch", spec.observation_size])]
+    shape = ["batch", spec.action_size]
+    if not uses_mean_action:
+        inputs.append(tensor("noise", number, shape))
+        raw = apply("Tanh", apply("Gemm", rows, raw_weight, raw_bias))
+        middle, half = (LOG_STD_MAX + LOG_STD_MIN) / 2, (LOG_STD_MAX - LOG_STD_MIN) / 2
+        std = apply("Exp", apply("Add", apply("Mul", raw, half), middle))
+        mean = apply("Add", mean, apply("Mul", std, "noise"))
+    low, high = arrays["action_low"], arrays["action_high"]
+    unit = apply("Add", apply("Tanh", mean), 1.0)
+    apply("Add", apply("Mul", unit, (high - low) / 2), low, name="action")
+    graph = onnx.helper.make_graph(
+        nodes,
+        "policy",
+        inputs,
+        [tensor("action", number, shape)],
+        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
+    )
+    model = onnx.helper.make_model(
+        graph,
+        producer_name="orac",
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    about = {"agent": config.algo, "env": config.env.id}
+    action = "mean" if uses_mean_action else "sampled with the noise"
+    onnx.helper.set_model_props(model, {**about, "action": action})
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def to_stablehlo(
+    config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
+) -> bytes:
+    """Return the policy as a serialised `jax.export.Exported` with any batch size."""
+    import_extra("A .stablehlo file", "stablehlo", "flatbuffers")
+    from jax import export
+
+    learner = learner_for(spec, config)
+
+    def act(observation: Array, *noise: Array) -> Array:
+        """Return the action for one observation. `vmap` adds the batch of unknown size."""
+        mean, std = agent_core.policy(policy, observation[None], learner)
+        pre_tanh = mean + std * noise[0] if noise else mean
+        return to_box(spec, jnp.tanh(pre_tanh))[0]
+
+    (batch,) = export.symbolic_shape("batch")
+    sizes = [spec.observation_size, *(() if uses_mean_action else (spec.action_size,))]
+    inputs = [jax.ShapeDtypeStruct((batch, size), jnp.float32) for size in sizes]
+    exported = export.export(jax.jit(jax.vmap(act)), platforms=PLATFORMS)(*inputs)
+    return bytes(exported.serialize())
+
+
+WRITERS: dict[str, Writer] = {
+    ".npz": to_npz,
+    ".onnx": to_onnx,
+    ".stablehlo": to_stablehlo,
+}
