@@ -119,7 +119,7 @@ def test_another_file_is_no_exported_policy(pendulum, tmp_path):
         with pytest.raises(ValueError) as caught:
             orac.policy.load(tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name} must be an .npz file written by Agent.export, but it is "
+            f"{tmp_path / name} must be a policy written by Agent.export as .npz, but it is "
             "another kind of file or incomplete. Use orac.load for a file of Agent.save, "
             "ONNX Runtime for .onnx and jax.export.deserialize for .stablehlo."
         )

@@ -126,7 +126,7 @@ def load(path):
             raise
         except Exception as error:  # NumPy's readers share no base class of errors.
             raise ValueError(
-                f"{path} must be an .npz file written by Agent.export, but it is another "
+                f"{path} must be a policy written by Agent.export as .npz, but it is another "
                 "kind of file or incomplete. Use orac.load for a file of Agent.save, ONNX "
                 "Runtime for .onnx and jax.export.deserialize for .stablehlo."
             ) from error
