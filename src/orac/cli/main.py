@@ -24,6 +24,7 @@ from orac.cli.options import (
     add_resume_options,
     add_sweep_options,
     add_train_options,
+    add_tune_options,
 )
 from orac.runs.machine import limit_threads, threads_of
 
@@ -36,6 +37,7 @@ COMMANDS = {
     "compare": ("studies", "compare two sets of runs", add_compare_options),
     "reproduce": ("studies", "run a study of the paper", add_reproduce_options),
     "sweep": ("studies", "run all combinations of a grid file", add_sweep_options),
+    "tune": ("studies", "search for better settings with Optuna", add_tune_options),
     "config": ("train", "print a resolved config", add_config_options),
     "agents": ("doctor", "list the agents", None),
     "envs": ("doctor", "list the environments", None),

@@ -57,12 +57,16 @@ def add_set_option(parser: ArgumentParser, description: str) -> None:
     )
 
 
-def add_cost_and_device_options(parser: ArgumentParser) -> None:
+def add_cost_fn_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cost-fn",
         metavar="MODULE:FUNCTION",
         help="import this function of (obs, action, next_obs, info) to compute the cost",
     )
+
+
+def add_cost_and_device_options(parser: ArgumentParser) -> None:
+    add_cost_fn_option(parser)
     parser.add_argument(
         "--cost-bound",
         type=float,
@@ -221,6 +225,41 @@ def add_sweep_options(parser: ArgumentParser) -> None:
     about = "directory of the runs (default: runs/<grid's name>)"
     option("--out", type=Path, help=about)
     add_schedule_options(parser)
+
+
+def add_tune_options(parser: ArgumentParser) -> None:
+    add_config_options(parser)
+    option = parser.add_argument
+    about = "trials of the study in total, earlier ones included (default: 30)"
+    option("--trials", type=whole_number, default=30, help=about)
+    option("--jobs", type=int, help="trials at a time (default: one per processor)")
+    option("--threads", type=int, default=1, help="threads of each trial (default: 1)")
+    about = "save everything and stop after this time; the same command continues"
+    option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
+    option(
+        "--space",
+        type=Path,
+        help="YAML file with the fields to search and their values (default: those of the "
+        "preset, in orac/experiments/search_spaces.yaml)",
+    )
+    option(
+        "--episodes",
+        type=whole_number,
+        help="fresh episodes that measure the reward and the risk of a trial (default: "
+        "100, and at least 10 in the tail)",
+    )
+    about = "folder of the study (default: tune/<environment>-<agent>)"
+    option("--out", type=Path, help=about)
+    option(
+        "--storage",
+        metavar="URL",
+        help="database of Optuna that several machines share, such as "
+        "postgresql://user@host/name (default: an SQLite file in --out)",
+    )
+    about = "name of the study in the database (default: <environment>-<agent>)"
+    option("--study-name", metavar="NAME", help=about)
+    add_cost_fn_option(parser)
+    add_import_option(parser)
 
 
 def add_schedule_options(parser: ArgumentParser) -> None:

@@ -4,7 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from orac.cli.train import resolve_config
 from orac.config.validation import check_choice, check_count
+from orac.envs.gym_adapter.costs import allow_module
 from orac.experiments import run_study
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import with_settings
@@ -14,6 +16,7 @@ from orac.reports.behaviour import save_pictures
 from orac.reports.compare import compare
 from orac.reports.figures import save_figures
 from orac.reports.run_reader import read_results
+from orac.runs.directory import safe_name
 
 MAX_PROCESSES = 10_000
 
@@ -58,6 +61,41 @@ def run_sweep(options: argparse.Namespace) -> int:
     study, seeds = read_grid(options.grid)
     out = options.out or Path("runs") / study.name
     return run_study.run(study, study_options(options, out, seeds))
+
+
+def run_tune(options: argparse.Namespace) -> int:
+    """Search for settings of high reward whose measured risk is within the limits."""
+    from orac.api import Agent, choose_env, run_arguments
+    from orac.experiments import tune
+    from orac.experiments.search_space import space_of
+
+    tune.import_optuna()
+    config, _ = resolve_config(options)
+    space = space_of(config, options.preset, options.space)
+    default = Path("tune") / safe_name(f"{config.env.id}-{config.algo}")
+    tune_options = tune.TuneOptions(
+        options.out or default,
+        options.trials,
+        options.jobs,
+        options.threads,
+        options.budget,
+        options.storage,
+        options.study_name,
+        options.episodes,
+    )
+    tune.check_options(tune_options)
+    tune.check_folder(tune_options.out)
+    # The workers may import the modules that were typed here, but none that a file names.
+    for name in (options.env_id or "").rpartition(":")[0], options.cost_fn or "":
+        if name:
+            allow_module(name.partition(":")[0])
+    env = options.env_id or choose_env(config, None)
+    agent = Agent(env, config, cost_fn=options.cost_fn)
+    config = agent.config
+    agent.close()
+    del agent
+    arguments = run_arguments(Path(), config).removeprefix(".")
+    return tune.tune(config, space, tune_options, arguments=arguments)
 
 
 def study_options(

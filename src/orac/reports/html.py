@@ -55,7 +55,8 @@ def make_page(
         labels = [group.label for group in groups]
         figures = ""
         for chart in charts.report_charts(groups):
-            figures += _figure(chart, len(plots))
+            note = chart.note if isinstance(chart, LineChart) else ""
+            figures += figure(chart.title, note, len(plots))
             plots.append(to_plotly(chart, labels))
         above, below = ("".join(map(to_html, part)) for part in env_tables[env_id])
         sections.append(
@@ -67,15 +68,22 @@ def make_page(
         _configs(configs, results.groups),
         f"<section><h2>Runs</h2>{to_html(runs)}</section>",
     ]
-    template = files("orac.reports").joinpath("page.html").read_text(encoding="utf-8")
-    data = json.dumps(plots, allow_nan=False, separators=(",", ":"))
     lead = (
         f"<p>{count(len(results.runs), 'run')} in {count(len(results.groups), 'group')} of equal "
         f"configs, {count(len(results.by_env()), 'environment')}. Made on "
         f"{time.strftime('%Y-%m-%d')}.</p>"
     )
+    return fill_page(lead + _notes(results.notes), sections, plots)
+
+
+def fill_page(
+    lead: str, sections: Sequence[str], plots: Sequence[dict[str, Any]]
+) -> str:
+    """Return a page with this HTML, and plotly's data and layout of each chart."""
+    template = files("orac.reports").joinpath("page.html").read_text(encoding="utf-8")
+    data = json.dumps(plots, allow_nan=False, separators=(",", ":"))
     parts = {
-        "@LEAD@": lead + _notes(results.notes),
+        "@LEAD@": lead,
         "@SECTIONS@": "\n".join(sections),
         # Only "<" could end the surrounding script element early.
         "@CHARTS@": data.replace("<", "\\u003c"),
@@ -101,14 +109,14 @@ def _notes(notes: Sequence[str]) -> str:
     return f"<ul class=notes>{items}</ul>" if items else ""
 
 
-def _figure(chart: Chart, number: int) -> str:
-    title = html.escape(chart.title)
-    text = chart.note if isinstance(chart, LineChart) else ""
-    note = f"<p class=note>{html.escape(text)}</p>" if text else ""
+def figure(title: str, note: str, number: int) -> str:
+    """Return the HTML of the chart with this number."""
+    title = html.escape(title)
+    below = f"<p class=note>{html.escape(note)}</p>" if note else ""
     return (
         f"<figure><figcaption>{title}</figcaption>"
         f'<div class=chart id="chart-{number}" role=img aria-label="{title}"></div>'
-        f"{note}</figure>"
+        f"{below}</figure>"
     )
 
 
@@ -195,12 +203,12 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         }
         mode = "lines+markers" if len(curve.x) <= 60 else "lines"
         front.append(_trace(curve.x, curve.mean, mode, **mean))
-    layout = _layout(chart.x_title, hovermode="x unified")
+    layout = chart_layout(chart.x_title, hovermode="x unified")
     # On narrow screens the legend has one row per line.
     layout["height"] = _HEIGHT + 20 * max(len(front) - 2, 0)
     if chart.is_share:
         layout["yaxis"] |= {"range": [-0.02, 1.02], "tickformat": ".0%"}
-    layout["shapes"] = [_limit_line(chart.limit_axis, limit) for limit in chart.limits]
+    layout["shapes"] = [limit_line(chart.limit_axis, limit) for limit in chart.limits]
     if chart.limit_axis == "y":
         right = {"xref": "paper", "x": 1, "xanchor": "right", "font": {"size": 11}}
         above = {"yref": "y", "yanchor": "bottom", "showarrow": False}
@@ -267,7 +275,7 @@ def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
 def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
     """Return one row of bars per group, with VaR, CVaR and limits."""
     rows = len(chart.rows)
-    layout = _layout(chart.x_title, hovermode="closest", showlegend=False)
+    layout = chart_layout(chart.x_title, hovermode="closest", showlegend=False)
     layout |= {"height": max(_HEIGHT, 80 + _HISTOGRAM_ROW * rows), "bargap": 0}
     layout |= {"shapes": [], "annotations": []}
     data = []
@@ -312,7 +320,7 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
                 "hovertemplate": f"{name} at {row.tail:g}: {cost:.4g}<extra></extra>",
             }
             data.append(mark)
-        layout["shapes"] += [_limit_line("x", limit, axis) for limit in row.limits]
+        layout["shapes"] += [limit_line("x", limit, axis) for limit in row.limits]
         legend = [f"{x} {stem[-1]}" for x, stem in zip("▼◆", row.stems, strict=True)]
         legend += [f"┊ limit {limit:g}" for limit in row.limits]
         text = {
@@ -328,7 +336,8 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
     return {"data": data, "layout": layout}
 
 
-def _limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
+def limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
+    """Return a dotted line at a limit, across the x or the y axis."""
     line = {"color": INK, "dash": "dot", "width": 1.5}
     if axis == "x":
         ends = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": f"{other} domain"}
@@ -337,7 +346,8 @@ def _limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
     return {"type": "line", "yref": "y", **ends, "line": line}
 
 
-def _layout(x_title: str, **more: Any) -> dict[str, Any]:
+def chart_layout(x_title: str, **more: Any) -> dict[str, Any]:
+    """Return plotly's layout of a chart, in the style of the page."""
     transparent = "rgba(0,0,0,0)"
     return {
         "margin": {"l": 48, "r": 12, "t": 30, "b": 40},

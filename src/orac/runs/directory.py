@@ -64,7 +64,7 @@ class RunDirectory:
         refuse_links(path)
         self.path = path
         self._logs: dict[str, CsvLog] = {}
-        self._lock = _acquire_lock(path)
+        self._lock = acquire_lock(path)
 
     @classmethod
     def create(
@@ -154,8 +154,7 @@ class RunDirectory:
                 log.close()
         finally:
             if self._lock >= 0:
-                _locks.discard(self._lock)
-                os.close(self._lock)
+                release_lock(self._lock)
                 self._lock = -1
 
     def _log_path(self, name: str) -> Path:
@@ -275,8 +274,8 @@ def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
     return content
 
 
-def _acquire_lock(path: Path) -> int:
-    """Lock `<run>/lock` until the returned descriptor is closed.
+def acquire_lock(path: Path) -> int:
+    """Lock `<path>/lock` until `release_lock` is called with the returned descriptor.
 
     A forked process shares the lock until `_drop_locks` has run there, which may take a
     moment on a busy machine: so a lock whose owner has exited is waited for.
@@ -303,6 +302,12 @@ def _acquire_lock(path: Path) -> int:
             raise
     _locks.add(descriptor)
     return descriptor
+
+
+def release_lock(descriptor: int) -> None:
+    """Release a lock."""
+    _locks.discard(descriptor)
+    os.close(descriptor)
 
 
 def _is_running(owner: str) -> bool:

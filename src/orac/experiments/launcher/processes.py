@@ -134,6 +134,10 @@ class Processes:
         for worker, _ in self._workers.values():
             worker.stop()
 
+    def stop_run(self, run: PlannedRun) -> None:
+        """Ask the worker of one run to save a checkpoint and stop."""
+        self._workers[run][0].stop()
+
     def close(self) -> None:
         for worker, _ in self._workers.values():
             worker.kill()

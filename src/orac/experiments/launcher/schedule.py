@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from orac.config import serialization
 from orac.config.schema import Config
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES
+from orac.experiments.launcher.worker import FRESH
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_certificate, read_config, run_path
 from orac.runs.machine import threads_of
@@ -47,6 +48,10 @@ class PlannedRun:
     """Whether the delivered policy is certified after training."""
     cost_bound: float | None = None
     """Maximum cost of an episode, for an environment that does not declare it."""
+    fresh_episodes: int = 0
+    """Fresh episodes of the delivered policy to play after training, for FRESH."""
+    fresh_seed: int = 0
+    """Seed of these episodes."""
 
     @property
     def path(self) -> Path:
@@ -63,11 +68,13 @@ class PlannedRun:
     def has_final_checkpoint(self) -> bool:
         """Return whether nothing is left to do: its last step has a checkpoint.
 
-        A run that is to be certified also needs its certificate.
+        A run that is to be certified also needs its certificate, and one that is to play
+        fresh episodes their summary.
         """
         steps = Checkpoints(self.path / "checkpoints").steps()
         certified = not self.certify or read_certificate(self.path) is not None
-        return bool(steps) and steps[-1] >= self.total_steps and certified
+        played = not self.fresh_episodes or (self.path / FRESH).is_file()
+        return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
     def step(self) -> int:
         """Return the step of the last complete row of metrics.csv, or 0."""
@@ -94,6 +101,8 @@ class PlannedRun:
             "imports": sorted(ALLOWED_MODULES),
             "certify": self.certify,
             "cost_bound": self.cost_bound,
+            "fresh_episodes": self.fresh_episodes,
+            "fresh_seed": self.fresh_seed,
         }
         return json.dumps(order) + "\n"
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FINISHED, STOPPED = 0, 130
 """Exit codes; any other means that the run failed."""
+FRESH = "fresh_evaluation.json"
+"""Summary of fresh episodes of the delivered policy, for an order that asks for them."""
 LOCK_SECONDS = 300.0
 """How long to wait until the previous process of a run has released the run's directory."""
 
@@ -59,6 +61,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     from orac.api import Agent, choose_env, write_certificate
     from orac.config import serialization
     from orac.envs.gym_adapter.costs import allow_module
+    from orac.runs.atomic_io import write_text
     from orac.runs.directory import run_path
     from orac.training.xla import keep_compiled_programs
 
@@ -86,6 +89,9 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     finished = agent.num_timesteps >= config.training.total_steps
     if finished and order.get("certify"):
         write_certificate(agent, agent.certify(), path)
+    if finished and order.get("fresh_episodes"):
+        fresh = agent.evaluate(order["fresh_episodes"], seed=order["fresh_seed"])
+        write_text(path / FRESH, json.dumps(fresh.summary, indent=2) + "\n")
     agent.close()
     return finished
 

@@ -1,0 +1,563 @@
+"""Tune the settings of an agent: the highest reward whose measured risk is within the limit.
+
+A trial is one run in its own process. Optuna's TPE sampler proposes its settings, the
+intermediate evaluations decide whether it is stopped early, and at its end fresh episodes
+of the policy that it delivers give its reward and risk. The study is in a database, so the
+same command continues after a stop, and several machines can share one study.
+"""
+
+import json
+import math
+import socket
+import time
+import uuid
+import warnings
+import zlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orac.config import serialization
+from orac.config.schema import Config
+from orac.config.validation import check_count, check_range, import_extra, read_text
+from orac.evaluation.result import cost_column
+from orac.experiments.launcher.processes import Processes
+from orac.experiments.launcher.schedule import (
+    POLL_SECONDS,
+    Log,
+    Outcome,
+    PlannedRun,
+    stop_signals,
+)
+from orac.experiments.launcher.worker import FRESH
+from orac.experiments.run_study import UNFINISHED
+from orac.experiments.search_space import (
+    Space,
+    value_in,
+    with_values,
+)
+from orac.reports import tuning_page
+from orac.reports.run_reader import count, read_run
+from orac.reports.seed_statistics import evaluation_curve
+from orac.reports.tables import Table, number, to_text
+from orac.reports.tuning_page import Axis, Point, shown_value
+from orac.runs.atomic_io import make_directory, write_text
+from orac.runs.directory import acquire_lock, release_lock, safe_name
+from orac.runs.progress import clock_text
+
+STUDY_FILE = "tune.yaml"
+"""File that marks a folder of `orac tune` and says which study it belongs to."""
+STARTUP_TRIALS = 5
+"""Trials that run to the end before one can be stopped early."""
+WARMUP_SHARE = 1 / 3
+"""Share of its steps that every trial may take."""
+TAIL_EPISODES = 10
+"""Fresh episodes in the smallest tail, at least, unless their number is given."""
+INFEASIBLE = -1e30
+"""Score of an evaluation above its limit; any reward is higher."""
+MAX_TRIALS = 100_000
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of `orac tune` that do not change what a trial is."""
+
+    out: Path
+    """Folder of the study: its database, runs, best config and page."""
+    trials: int = 30
+    """Trials of the study in total, those of earlier calls and other machines included."""
+    jobs: int | None = None
+    threads: int = 1
+    budget_hours: float = math.inf
+    storage: str | None = None
+    """URL of an Optuna storage; None: an SQLite file in `out`."""
+    study_name: str | None = None
+    episodes: int | None = None
+    """Fresh episodes per trial; None: 100, or more for a small tail."""
+
+
+def tune(
+    config: Config,
+    space: Space,
+    options: TuneOptions,
+    log: Log = print,
+    backend: Processes | None = None,
+    arguments: str = "",
+) -> int:
+    """Run the trials that are missing, write the results and return the exit code.
+
+    `arguments` are those with which `orac train` finds the user's own modules.
+    """
+    optuna = import_optuna()
+    check_options(options)
+    check_folder(options.out)
+    study = open_study(optuna, config, space, options)
+    make_directory(options.out)
+    lock = acquire_lock(options.out)
+    try:
+        check_same_study(study, config, space, options)
+        tuner = Tuner(optuna, study, config, space, options, log)
+        backend = backend or Processes(options.jobs, options.threads)
+        with stop_signals() as signals:
+            stopped = tuner.run(backend, signals)
+        feasible = tuner.write_results(arguments)
+    finally:
+        release_lock(lock)
+        study._storage.remove_session()
+    if stopped:
+        log("The study is not finished. Run the same command again to continue it.")
+        return 128 + signals[0] if signals else UNFINISHED
+    return 0 if feasible else 1
+
+
+def import_optuna() -> Any:
+    """Return the module; say which extra has it if it is not installed."""
+    optuna = import_extra("orac tune", "tune", "optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def check_options(options: TuneOptions) -> None:
+    """Raise a `ValueError` for a number that cannot work."""
+    check_count("--trials", options.trials, high=MAX_TRIALS)
+    if options.jobs is not None:
+        check_count("--jobs", options.jobs, high=10_000)
+    check_count("--threads", options.threads, high=10_000)
+    check_range("--budget", min(options.budget_hours, 1e9), 0, open_low=True)
+    if options.episodes is not None:
+        check_count("--episodes", options.episodes, high=10_000_000)
+
+
+def check_folder(out: Path) -> None:
+    """Raise a `ValueError` if the folder has other files, before anything is written."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder to write to, got the file {out}.")
+    if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
+        # A first call that was killed early leaves only these.
+        if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
+            return
+        raise ValueError(
+            f"--out must be a new folder or that of an earlier `orac tune`, got {out}, "
+            "which has other files. Choose another one."
+        )
+
+
+def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) -> Any:
+    """Create the study, or open it if it exists, and check that its settings are these."""
+    name = options.study_name or safe_name(f"{config.env.id}-{config.algo}")
+    storage = options.storage
+    if storage is None:
+        make_directory(options.out)
+        storage = f"sqlite:///{(options.out / 'study.db').resolve()}"
+    place = f"{socket.gethostname()}:{options.out.resolve()}"
+    try:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(
+                n_startup_trials=STARTUP_TRIALS,
+                n_warmup_steps=int(WARMUP_SHARE * config.training.total_steps),
+            ),
+        )
+    except Exception as error:
+        said = " ".join(str(error).split())[:300].rstrip(".")
+        raise ValueError(
+            "--storage must be the URL of a database that Optuna can open, such as "
+            f"sqlite:////shared/study.db or postgresql://user@host/name, but: {said}."
+        ) from error
+    settings = settings_of(config, space)
+    known = study.user_attrs.get("settings")
+    if known is None:
+        study.set_user_attr("settings", settings)
+        study.set_user_attr("token", uuid.uuid4().hex)
+    elif changes := differences(settings, known):
+        field, (ours, theirs) = next(iter(changes.items()))
+        more = f" and {len(changes) - 1} other settings differ" * (len(changes) > 1)
+        raise ValueError(
+            f"all trials of a study must have the same settings, but {field} is {ours!r} "
+            f"now and {theirs!r} in the study {name}{more}. Repeat its command, or choose "
+            "another --out (with --storage, another --study-name)."
+        )
+    # A sampler that is seeded alike would repeat the trials of an earlier call.
+    seed = config.seed
+    if options.storage is not None or study.get_trials(deepcopy=False):
+        seed = zlib.crc32(f"{seed} {place} {len(study.trials)}".encode())
+    study.sampler = optuna.samplers.TPESampler(seed=seed)
+    return study
+
+
+def settings_of(config: Config, space: Space) -> dict[str, Any]:
+    """Return what all trials share, as JSON has it: the config, and the values searched."""
+    searched = {
+        parameter.name: [*parameter.choices]
+        or [parameter.low, parameter.high, parameter.log, parameter.whole]
+        for parameter in space
+    }
+    settings = {
+        **serialization.flatten(serialization.to_dict(config)),
+        **{f"the space of {name}": values for name, values in searched.items()},
+    }
+    return json.loads(json.dumps(settings))
+
+
+def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ: name to (ours, theirs)."""
+    names = {**ours, **theirs}
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    }
+
+
+def check_same_study(
+    study: Any, config: Config, space: Space, options: TuneOptions
+) -> None:
+    """Raise a `ValueError` if the folder has the runs of another study; mark a new one."""
+    file, token = options.out / STUDY_FILE, study.user_attrs["token"]
+    if not file.is_file():
+        note = {"study": study.study_name, "token": token}
+        write_text(file, serialization.write_yaml(note))
+        return
+    text = read_text(file, serialization.MAX_YAML_BYTES)
+    known = serialization.read_yaml(text, str(file))
+    if not isinstance(known, dict) or known.get("token") != token:
+        raise ValueError(
+            f"{options.out} has the trials of another study"
+            f"{' or database' if options.storage else ''}. Choose another --out, or repeat "
+            "the --storage and --study-name of the earlier call."
+        )
+
+
+class Tuner:
+    """Asks the study for trials, trains them and tells the study their results."""
+
+    def __init__(
+        self,
+        optuna: Any,
+        study: Any,
+        config: Config,
+        space: Space,
+        options: TuneOptions,
+        log: Log,
+    ) -> None:
+        self._optuna, self._study = optuna, study
+        self._config, self._space = config, space
+        self._options, self._log = options, log
+        self._place = f"{socket.gethostname()}:{options.out.resolve()}"
+        self._trials: dict[PlannedRun, Any] = {}
+        self._reported: dict[PlannedRun, set[int]] = {}
+        self._last: dict[PlannedRun, tuple[float, tuple[float, ...]]] = {}
+        self._sizes: dict[PlannedRun, int] = {}
+        self._pruned: set[PlannedRun] = set()
+        self._killed: set[PlannedRun] = set()
+
+    def run(self, backend: Processes, signals: Sequence[int]) -> bool:
+        """Run trials until the study has enough; return whether it was stopped before."""
+        started, stopping = time.monotonic(), ""
+        self._propose_preset()
+        interrupted = self._unfinished_here()
+        try:
+            while True:
+                over = time.monotonic() - started >= 3600 * self._options.budget_hours
+                if not stopping and (signals or over):
+                    stopping = "interrupted" if signals else "budget used"
+                    self._log(f"Stopping ({stopping}): every trial saves first.")
+                    backend.stop()
+                while not stopping and backend.free:
+                    if not self._start_next(backend, interrupted):
+                        break
+                for run in [*backend.running]:
+                    if not stopping and run not in self._pruned and self._hopeless(run):
+                        self._pruned.add(run)
+                        backend.stop_run(run)
+                for outcome in backend.ended():
+                    self._finish(outcome, backend, bool(stopping))
+                if not backend.running and (stopping or not self._missing()):
+                    break
+                time.sleep(POLL_SECONDS)
+        finally:
+            backend.close()
+        return bool(stopping) and bool(self._missing() or self._unfinished_here())
+
+    def _propose_preset(self) -> None:
+        """Let the first trial have the settings of the config itself."""
+        values = {p.name: value_in(self._config, p) for p in self._space}
+        outside = [name for name, value in values.items() if value is None]
+        if outside and not self._study.get_trials(deepcopy=False):
+            self._log(
+                f"The config's own {outside[0]} is outside the space, so no trial has the "
+                "config's settings."
+            )
+        if not outside:
+            self._study.enqueue_trial(values, skip_if_exists=True)
+
+    def _missing(self) -> int:
+        """Return how many trials are still to be started."""
+        waiting = self._optuna.trial.TrialState.WAITING
+        trials = self._study.get_trials(deepcopy=False)
+        begun = sum(trial.state != waiting for trial in trials)
+        return max(self._options.trials - begun, 0)
+
+    def _unfinished_here(self) -> deque[Any]:
+        """Return the trials that an earlier call with this folder left unfinished."""
+        running = self._optuna.trial.TrialState.RUNNING
+        return deque(
+            trial
+            for trial in self._study.get_trials(deepcopy=False, states=(running,))
+            if trial.user_attrs.get("place") == self._place
+        )
+
+    def _start_next(self, backend: Processes, interrupted: deque[Any]) -> bool:
+        """Start one trial; return whether there was one to start."""
+        reported: set[int] = set()
+        if interrupted:
+            frozen = interrupted.popleft()
+            reported = set(frozen.intermediate_values)
+            trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
+        elif self._missing():
+            trial = self._study.ask()
+            trial.set_user_attr("place", self._place)
+        else:
+            return False
+        label = f"trial {trial.number}"
+        try:
+            values = {p: p.suggest(trial) for p in self._space}
+            seed = (self._config.seed + trial.number) % 2**32
+            config = replace(with_values(self._config, values), seed=seed)
+        except ValueError as error:
+            self._fail(trial, str(error))
+            return True
+        run = PlannedRun(
+            label,
+            config,
+            f"trial-{trial.number:04d}",
+            self._options.out / "runs",
+            fresh_episodes=self._options.episodes or default_episodes(config),
+            fresh_seed=self._config.seed,
+        )
+        self._trials[run], self._reported[run] = trial, reported
+        step = run.step()
+        self._log(f"started   {label}{f' at step {step:,}' if step else ''}")
+        backend.start(run)
+        return True
+
+    def _hopeless(self, run: PlannedRun) -> bool:
+        """Report new evaluations; return whether the trial is worse than most others."""
+        file = run.path / "evaluations.csv"
+        size = file.stat().st_size if file.is_file() else 0
+        if size == self._sizes.get(run, 0):
+            return False
+        self._sizes[run] = size
+        trial, prune, step = self._trials[run], False, 0
+        for step, reward, risks in read_evaluations(run):
+            self._last[run] = reward, risks
+            if step not in self._reported[run]:
+                self._reported[run].add(step)
+                trial.report(score(reward, excesses(risks, run.config)), step)
+                prune = bool(trial.should_prune())
+        return prune and step < run.total_steps
+
+    def _finish(self, outcome: Outcome, backend: Processes, stopping: bool) -> None:
+        """Tell the study how a trial ended."""
+        run, states = outcome.run, self._optuna.trial.TrialState
+        trial = self._trials[run]
+        time_text = clock_text(outcome.seconds)
+        if outcome.status == "killed" and run not in self._killed and not stopping:
+            self._killed.add(run)
+            self._log(f"{run.label} was killed and continues: {outcome.error}")
+            backend.start(run)
+        elif outcome.status == "finished":
+            reward, risks = read_fresh(run)
+            self._record(run, reward, risks)
+            self._study.tell(trial, reward)
+            self._log(
+                f"finished  {run.label}, {time_text}: reward {number(reward)}"
+                f"{risk_text(risks, run.config)}"
+            )
+        elif outcome.status == "stopped" and run in self._pruned:
+            reward, risks = self._last[run]
+            self._record(run, reward, risks)
+            self._study.tell(trial, state=states.PRUNED)
+            self._log(
+                f"pruned    {run.label} at step {run.step():,}, {time_text}: worse than "
+                f"most, reward {number(reward)}{risk_text(risks, run.config)}"
+            )
+        elif outcome.status == "stopped":
+            self._log(f"stopped   {run.label} at step {run.step():,}; it is saved")
+        else:
+            self._fail(trial, outcome.error)
+
+    def _record(self, run: PlannedRun, reward: float, risks: Sequence[float]) -> None:
+        """Store the reward and the risks of a trial, and how far each is above its limit."""
+        trial = self._trials[run]
+        trial.set_user_attr("reward", reward)
+        trial.set_user_attr("risks", [*risks])
+        with warnings.catch_warnings():
+            # A process that ended before `tell` may have set them already.
+            warnings.filterwarnings("ignore", "The constraint value is ignored")
+            for constraint, excess in zip(
+                run.config.constraints, excesses(risks, run.config), strict=True
+            ):
+                trial.set_constraint(constraint.name, excess)
+
+    def _fail(self, trial: Any, error: str) -> None:
+        trial.set_user_attr("error", error)
+        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        self._log(f"failed    trial {trial.number}: {error}")
+
+    def write_results(self, arguments: str) -> bool:
+        """Print the feasible trials and write best.yaml and the page.
+
+        Returns whether any trial is within the limits.
+        """
+        config, out, log = self._config, self._options.out, self._log
+        states = self._optuna.trial.TrialState
+        trials = self._study.get_trials(deepcopy=False)
+        complete = [trial for trial in trials if trial.state == states.COMPLETE]
+        points = [self._point(trial) for trial in complete]
+        ranked = sorted((p for p in points if p.feasible), key=lambda p: -p.reward)
+        table = trials_table(ranked, self._space, config, notes_of(trials, points))
+        log("")
+        log(to_text(table))
+        best = ""
+        if ranked:
+            stored = ranked[0].values
+            values = {p: p.from_storage(stored[p.name]) for p in self._space}
+            best = serialization.dump(with_values(config, values))
+            write_text(out / "best.yaml", best)
+            log(f"Best config: {out / 'best.yaml'}")
+            log(f"Train with it: orac train --config {out / 'best.yaml'}{arguments}")
+        elif points:
+            least = min(points, key=lambda p: max(excesses(p.risks, config)))
+            log(
+                f"No trial is within its limits, so there is no best config. Trial "
+                f"{least.number} is nearest{risk_text(least.risks, config)}. Train longer "
+                "(--total-steps), try more trials (--trials), or raise the limit."
+            )
+        axes = [
+            Axis(p.name, title, p.log, p.choices)
+            for p, title in zip(self._space, short_names(self._space), strict=True)
+        ]
+        title = (
+            f"orac tune: {config.algo} in {config.env.id}, {len(trials)} trials of up to "
+            f"{config.training.total_steps:,} steps"
+        )
+        limits = [(c.name, c.limit) for c in config.constraints]
+        page = tuning_page.make_page(title, [table], points, axes, limits, best)
+        write_text(out / "tune.html", page)
+        log(f"Page: {out / 'tune.html'}")
+        return bool(ranked)
+
+    def _point(self, trial: Any) -> Point:
+        risks = tuple(trial.user_attrs["risks"])
+        feasible = all(excess <= 0 for excess in excesses(risks, self._config))
+        reward = trial.user_attrs["reward"]
+        return Point(trial.number, reward, risks, feasible, dict(trial.params))
+
+
+def default_episodes(config: Config) -> int:
+    """Return the number of fresh episodes of a trial: 100, or more for a small tail."""
+    tails = [c.tail for c in config.constraints if c.risk == "cvar"]
+    return max(100, math.ceil(TAIL_EPISODES / min(tails, default=1.0)))
+
+
+def excesses(risks: Sequence[float], config: Config) -> list[float]:
+    """Return how far each risk is above its limit, in units of the limit; 0 is on it."""
+    return [
+        (risk - constraint.limit) / (constraint.unit or 1.0)
+        for risk, constraint in zip(risks, config.constraints, strict=True)
+    ]
+
+
+def score(reward: float, excess: Sequence[float]) -> float:
+    """Return the number by which evaluations are compared to stop hopeless trials.
+
+    Within the limits it is the reward. Above a limit it is lower than any reward, and the
+    lower the higher the risk is.
+    """
+    worst = max(excess, default=0.0)
+    return reward if worst <= 0 else INFEASIBLE * (1 + min(worst, 1e6))
+
+
+def read_evaluations(
+    run: PlannedRun,
+) -> list[tuple[int, float, tuple[float, ...]]]:
+    """Return step, mean reward and risks of each evaluation of a run so far."""
+    found = read_run(run.path)
+    steps, rewards = evaluation_curve(found, "reward")
+    risks = [
+        evaluation_curve(found, cost_column(c.name), c.measure)[1]
+        for c in run.config.constraints
+    ]
+    rows = [
+        (int(step), float(rewards[i]), tuple(float(risk[i]) for risk in risks))
+        for i, step in enumerate(steps)
+    ]
+    return [row for row in rows if all(map(math.isfinite, (row[1], *row[2])))]
+
+
+def read_fresh(run: PlannedRun) -> tuple[float, tuple[float, ...]]:
+    """Return the reward and the risks of the fresh episodes of a finished run."""
+    summary = json.loads((run.path / FRESH).read_text())
+    risks = [summary[f"{cost_column(c.name)}/risk"] for c in run.config.constraints]
+    return float(summary["reward/mean"]), tuple(map(float, risks))
+
+
+def risk_text(risks: Sequence[float], config: Config) -> str:
+    """Return ", risk 4.2 (limit 5)" for every constraint."""
+    several = len(config.constraints) > 1
+    return "".join(
+        f", risk{f' of {c.name}' * several} {number(risk)} (limit {c.limit:g})"
+        for risk, c in zip(risks, config.constraints, strict=True)
+    )
+
+
+def short_names(space: Space) -> list[str]:
+    """Return each parameter's first field without `agent.`, for titles."""
+    return [parameter.fields[0].removeprefix("agent.") for parameter in space]
+
+
+def trials_table(
+    ranked: Sequence[Point], space: Space, config: Config, notes: Sequence[str]
+) -> Table:
+    """Return a table of the trials within the limits, best first."""
+    risks = [f"risk of {c.name} (limit {c.limit:g})" for c in config.constraints]
+    columns = ("trial", "reward", *risks, *short_names(space))
+
+    rows = tuple(
+        (
+            str(point.number),
+            number(point.reward),
+            *(number(risk) for risk in point.risks),
+            *(shown_value(point.values[parameter.name]) for parameter in space),
+        )
+        for point in ranked
+    )
+    where = "within the limits" if config.constraints else "finished"
+    title = f"Trials {where}: {config.algo} in {config.env.id}"
+    return Table(title, columns, rows, tuple(notes))
+
+
+def notes_of(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
+    """Return sentences about the trials that the table leaves out."""
+    above = sum(not point.feasible for point in points)
+    states = [trial.state.name for trial in trials]
+    parts = [
+        (above, "finished above a limit"),
+        (states.count("PRUNED"), "stopped early as hopeless"),
+        (states.count("FAIL"), "failed"),
+        (states.count("RUNNING"), "not finished"),
+    ]
+    text = ", ".join(f"{n} {what}" for n, what in parts if n)
+    notes = [f"Of {count(len(trials), 'trial')}: {text}."] if text else []
+    failed = [trial for trial in trials if trial.state.name == "FAIL"]
+    notes += [
+        f"Trial {trial.number} failed: {trial.user_attrs.get('error', 'unknown')}"
+        for trial in failed
+    ]
+    return notes

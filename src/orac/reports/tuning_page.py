@@ -1,0 +1,112 @@
+"""The page of `orac tune`: reward against risk, and a slice of every parameter."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orac.reports.charts import COLOURS
+from orac.reports.html import chart_layout, figure, fill_page, limit_line
+from orac.reports.tables import Table, to_html
+
+WITHIN, ABOVE = "within the limits", "above a limit"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One finished trial."""
+
+    number: int
+    reward: float
+    risks: tuple[float, ...]
+    feasible: bool
+    values: dict[str, Any]
+    """Value of each parameter by its name."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter of the search space."""
+
+    name: str
+    title: str
+    log: bool = False
+    choices: tuple[str, ...] = ()
+
+
+def make_page(
+    title: str,
+    tables: Sequence[Table],
+    points: Sequence[Point],
+    axes: Sequence[Axis],
+    limits: Sequence[tuple[str, float]],
+    config: str,
+) -> str:
+    """Return the whole page as text. `config` is the best config as YAML, or empty."""
+    plots, figures = list[dict[str, Any]](), ""
+    for m, (name, limit) in enumerate(limits):
+        data = _traces(points, [point.risks[m] for point in points])
+        layout = chart_layout(f"measured risk of {name}", hovermode="closest")
+        layout["yaxis"] |= {"title": {"text": "reward"}}
+        layout["shapes"] = [limit_line("x", limit)]
+        note = f"Each point is a trial. The dotted line is the limit, {limit:g}."
+        figures += figure(f"Reward and risk of {name}", note, len(plots))
+        plots.append({"data": data, "layout": layout})
+    for axis in axes:
+        data = _traces(points, [point.values.get(axis.name) for point in points])
+        layout = chart_layout(html.escape(axis.name), hovermode="closest")
+        layout["yaxis"] |= {"title": {"text": "reward"}}
+        if axis.choices:
+            order = {"categoryorder": "array", "categoryarray": [*axis.choices]}
+            layout["xaxis"] |= {"type": "category", **order}
+        elif axis.log:
+            layout["xaxis"] |= {"type": "log", "exponentformat": "e"}
+        figures += figure(f"Reward by {axis.title}", "", len(plots))
+        plots.append({"data": data, "layout": layout})
+    sections = [
+        f"<section>{''.join(map(to_html, tables))}</section>",
+        f"<section><h2>Trials</h2><div class=charts>{figures}</div></section>",
+    ]
+    if config:
+        sections.append(
+            "<section><h2>Best config</h2><details><summary>best.yaml</summary>"
+            f"<pre>{html.escape(config)}</pre></details></section>"
+        )
+    return fill_page(f"<p>{html.escape(title)}</p>", sections, plots)
+
+
+def shown_value(value: Any) -> str:
+    """Return the text of a choice or a number with three digits."""
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _traces(points: Sequence[Point], xs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the trials within the limits and those above them as two kinds of points."""
+    styles = (
+        (True, WITHIN, {"color": COLOURS[0], "size": 8}),
+        (False, ABOVE, {"color": COLOURS[1], "size": 8, "symbol": "circle-open"}),
+    )
+    traces = []
+    for feasible, name, marker in styles:
+        shown = [
+            (x, point)
+            for x, point in zip(xs, points, strict=True)
+            if point.feasible is feasible and x is not None
+        ]
+        if not shown:
+            continue
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": [x for x, _ in shown],
+                "y": [point.reward for _, point in shown],
+                "text": [
+                    f"trial {p.number}: {html.escape(shown_value(x))}" for x, p in shown
+                ],
+                "hovertemplate": "%{text}, reward %{y:.4~g}<extra></extra>",
+                "marker": marker,
+            }
+        )
+    return traces
