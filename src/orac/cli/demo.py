@@ -1,5 +1,6 @@
 """`orac demo`: train ORAC in the guarded maze in a minute or two, certify it and draw it.
 
+In a terminal, a picture of the maze shows every few seconds which paths the policy takes.
 The demo succeeds, with exit code 0, if the delivered policy is certified: with 95 %
 confidence the CVaR at 0.05 of an episode's cost is below the limit of 5. The short path
 costs 20 when the guard is there, so fewer than 2.1 % of the episodes may take it.
@@ -7,29 +8,143 @@ costs 20 when the guard is there, so fewer than 2.1 % of the episodes may take i
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from orac.api import Agent
 from orac.config import presets
 from orac.core import risk
 from orac.envs.baselines import short_path
+from orac.envs.maze.drawing import draw_text, plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.result import risk_of_episodes
-from orac.evaluation.rollout import record_episodes
+from orac.evaluation.rollout import Policy, record_episodes
 from orac.training.loop import Event
+from orac.training.state import evaluation_policy, without_seed
+
+CORNER = (1.0, 1.0, 1.0, 1.0)
+"""Start box that is one point, in the corner opposite to the goal's."""
+PICTURE_SECONDS = 3.0
+"""Least time between two pictures."""
+PICTURE_SHARE = 0.02
+"""Largest share of the time that pictures take, once they are compiled."""
+PICTURE_PATHS = 5
+PICTURE_STEPS = 40
+"""Steps of an episode that a picture shows; the long path takes about 15."""
+PICTURE_SIZE = 60, 24
+"""Columns and rows that a terminal needs for the picture."""
+
+
+class LivePicture:
+    """Shows in a terminal which paths the policy takes while it learns."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        console: Console,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._maze = maze_of(agent)
+        self._clock, self._due = clock, -np.inf
+        self._live = Live(console=console, auto_refresh=False)
+        self.pictures = 0
+
+    def __enter__(self) -> "LivePicture":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Print an evaluation, and draw a new picture if it is due."""
+        if event.evaluation is None:
+            return
+        self._live.console.print(Text(evaluation_line(event)), soft_wrap=True)
+        started = self._clock()
+        if started < self._due:
+            return
+        agent = event.agent
+        paths = play_from_corner(agent, self._maze, PICTURE_PATHS)
+        total = agent.config.training.total_steps
+        caption = f"{PICTURE_PATHS} episodes from the corner, {event.step / total:.0%} trained"
+        letters = "R guarded  P costs 4  B bonus  G goal"
+        picture = draw_text(self._maze.layout, paths)
+        self._live.update(Group(picture, Text(f"{caption}\n{letters}")), refresh=True)
+        took = self._clock() - started
+        # The first one compiles.
+        pause = took / PICTURE_SHARE if self.pictures else 0.0
+        self._due = started + max(PICTURE_SECONDS, pause)
+        self.pictures += 1
+
+
+def can_show_pictures(console: Console) -> bool:
+    """Return whether this is a terminal that is large enough and knows the signs."""
+    width, height = console.size
+    return (
+        console.is_terminal
+        and not console.is_dumb_terminal
+        and console.encoding.startswith("utf")
+        and (width >= PICTURE_SIZE[0] and height >= PICTURE_SIZE[1])
+    )
+
+
+def play_from_corner(agent: Agent, maze: GuardedMaze, paths: int) -> list[np.ndarray]:
+    """Return the positions in episodes of the current policy that start in the corner."""
+    corner = replace(maze, start_box=CORNER)
+    policy, uses_mean = agent.policy_of("last")
+    act = evaluation_policy(agent.spec, without_seed(agent.config), uses_mean)
+    seen, done = compiled_paths(jax.random.key(0), policy, corner, act, paths)
+    seen, done = np.asarray(seen), np.asarray(done)
+    return [
+        np.asarray(maze.position_of(seen[: 1 + int((~done[:, i]).sum()), i]))
+        for i in range(paths)
+    ]
+
+
+@partial(jax.jit, static_argnames=("maze", "act", "paths"))
+def compiled_paths(
+    key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: Policy, paths: int
+) -> tuple[Array, Array]:
+    """Return the observations of some episodes, and before which steps they had ended."""
+    state, first = maze.reset_many(key, paths)
+
+    def advance(carry: Any, t: Array) -> Any:
+        state, observation, done = carry
+        action_key, step_key = jax.random.split(jax.random.fold_in(key, t))
+        action = act(policy, action_key, observation)
+        state, step = maze.step_many(step_key, state, action)
+        return (state, step.observation, done | step.done), (step.observation, done)
+
+    start = state, first, jnp.zeros(paths, bool)
+    _, (later, done) = jax.lax.scan(advance, start, jnp.arange(PICTURE_STEPS))
+    return jnp.concatenate([first[None], later]), done
 
 
 def print_evaluation(event: Event) -> None:
     """Print which paths the episodes of an evaluation took, and their risk."""
-    if event.evaluation is None:
-        return
+    if event.evaluation is not None:
+        print(evaluation_line(event))
+
+
+def evaluation_line(event: Event) -> str:
+    """Return which paths the episodes of an evaluation took, and their risk."""
+    assert event.evaluation is not None
     paths = [row["path"] for row in event.evaluation]
     share = {path: paths.count(path) / len(paths) for path in (1, -1, 0)}
     costs = np.array([row["cost"] for row in event.evaluation])
-    print(
+    return (
         f"step {event.step:>7,}: {share[1]:4.0%} long path, {share[-1]:4.0%} through "
         f"the guarded cell, {share[0]:4.0%} never arrive; cost of the worst 5 % "
         f"{risk_of_episodes(costs, risk.cvar(0.05)):.1f}"
@@ -48,25 +163,33 @@ def run_demo(options: argparse.Namespace) -> int:
         "episodes may cost 5 on average."
     )
     name = time.strftime("%Y%m%d-%H%M%S")
-    agent.learn(callback=print_evaluation, out=options.out, name=name)
+    console = Console()
+    if can_show_pictures(console):
+        with LivePicture(agent, console) as show:
+            agent.learn(callback=show, progress_bar=False, out=options.out, name=name)
+    else:
+        agent.learn(callback=print_evaluation, out=options.out, name=name)
     print(
         f"\ntrained for {agent.num_timesteps:,} steps in "
         f"{time.perf_counter() - started:.0f} seconds"
     )
     result = agent.certify()
     print(agent.evaluate(1000, seed=config.seed))
-    print(result.sentence())
     print(f"picture: {draw(agent, options.out / 'maze.png')}")
     print(f"run: {agent.run_path}")
+    print(result.sentence())
     return 0 if result.certified else 1
+
+
+def maze_of(agent: Agent) -> GuardedMaze:
+    """Return the maze that the agent is trained in."""
+    return GuardedMaze(**dict(agent.config.env.params))
 
 
 def draw(agent: Agent, path: Path) -> Path:
     """Draw an episode of the agent, and one on the shortest path with a guard."""
-    from orac.envs.maze.drawing import plot_trajectories, to_trajectories
-
-    maze = GuardedMaze(**dict(agent.config.env.params))
-    from_corner = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0))
+    maze = maze_of(agent)
+    from_corner = replace(maze, start_box=CORNER)
     guarded, seed = replace(from_corner, guard_probability=1.0), agent.config.seed
     learned = record_episodes(from_corner, lambda o: agent.predict(o)[0], seed=seed)
     shortest = record_episodes(guarded, short_path(maze), seed=seed)

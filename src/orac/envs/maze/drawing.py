@@ -59,6 +59,46 @@ class Trajectory(NamedTuple):
     """Whether there was a guard, which the agent did not observe; None if unknown."""
 
 
+TEXT_COLUMNS, TEXT_ROWS = 4, 2
+"""Characters of one cell in a drawing for terminals, which are twice as high as wide."""
+
+
+def draw_text(layout: MazeMap, paths: Sequence[np.ndarray]) -> Any:
+    """Return a drawing of the maze and of paths in it for a terminal, as rich's `Text`.
+
+    Each path is an array of positions. Colours are those of the other drawings, and
+    coloured cells have their letter too.
+    """
+    from rich.style import Style
+    from rich.text import Text
+
+    columns, rows = layout.width * TEXT_COLUMNS, layout.height * TEXT_ROWS
+    signs = np.full((rows, columns), " ")
+    for letter in _GLYPHS:
+        for x, y in layout.cells(letter):
+            signs[y * TEXT_ROWS + 1, x * TEXT_COLUMNS] = letter
+    dots = np.zeros((rows, columns), bool)
+    for path in paths:
+        # Points between two positions, so that a long step leaves no gap.
+        share = np.linspace(0, 1, 8)[:, None, None]
+        points = path[:-1] * (1 - share) + path[1:] * share
+        # Cell (i, j) is centred on the point (i, j).
+        cells = (points.reshape(-1, 2) + 0.5) * (TEXT_COLUMNS, TEXT_ROWS)
+        x, y = cells.astype(int).T
+        inside = (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
+        dots[y[inside], x[inside]] = True
+    text = Text()
+    for row in reversed(range(rows)):
+        for column in range(columns):
+            letter = layout.letter((column // TEXT_COLUMNS, row // TEXT_ROWS))
+            colour = AGENT_COLOUR if dots[row, column] else "#000000"
+            style = Style(color=colour, bgcolor=COLOURS[letter], bold=True)
+            sign = "\u25cf" if dots[row, column] else str(signs[row, column])
+            text.append(sign, style)
+        text.append("\n")
+    return text
+
+
 def draw_state(state: Any, layout: MazeMap) -> np.ndarray:
     """Return a uint8 image of the maze and the agent with shape (height, width, 3).
 
