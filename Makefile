@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 # Tests of one file stay together, since they share what they compiled.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-slow fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs bench clean
+.PHONY: demo test test-slow test-lowest audit fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs bench clean
 
 demo: setup
 	$(BIN)/orac demo
@@ -19,6 +19,21 @@ test: check
 
 test-slow: setup-slow
 	$(BIN)/python -m pytest -q $(PARALLEL) -m slow
+
+# The quick tests with the lowest versions that pyproject.toml allows.
+LOWEST := .venv-lowest
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable ".[dev]"
+	$(LOWEST)/bin/python -m pytest -q $(PARALLEL) -m "not slow"
+
+# What users install, without the tools of developers, against the databases of known vulnerabilities.
+AUDIT := .venv-audit
+audit:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade pip pip-audit ".[all]"
+	$(AUDIT)/bin/pip-audit --local --skip-editable
 
 # An hour of random damage to files; the quick tests do the same for some seconds.
 FUZZ_SECONDS ?= 3600
@@ -83,4 +98,4 @@ $(PEERS)/.setup: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist site .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) build dist site .pytest_cache .ruff_cache

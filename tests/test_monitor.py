@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -286,8 +287,78 @@ def test_a_file_that_is_no_saved_monitor_is_refused(tmp_path):
             Monitor.load(path)
 
 
+def with_checksum(state):
+    """Return a changed state whose checksum is right, as a forger would make it."""
+    return {**state, "checksum": module._checksum(state)}
+
+
+def shift_count(counts):
+    return [counts[0] - 5, counts[1] + 5, *counts[2:]]
+
+
 @pytest.mark.parametrize(
-    "cost", [math.nan, math.inf, -1.0, 24.1, None, "4", True, np.zeros(2)]
+    ("key", "change"),
+    [
+        ("upper_wealth", lambda x: [math.inf] * len(x)),
+        ("upper_wealth", lambda x: [math.nan] * len(x)),
+        ("alarm_sums", lambda x: (np.array(x) * math.nan).tolist()),
+        ("lower_wealth", lambda x: x[:-1]),
+        ("counts", shift_count),
+        ("counts", lambda x: [x[0] + 0.5, *x[1:]]),
+        ("counts_at_bets", lambda x: [10**6, *x[1:]]),
+        ("violation_bounds", lambda x: [math.nan, 1]),
+        ("violation_bounds", lambda x: [-0.1, 1.1]),
+        ("violations", lambda x: -1),
+        ("violations", lambda x: 10**6),
+        ("violations", lambda x: "1"),
+        ("episodes", float),
+        ("alarm", lambda x: "false"),
+        ("settings", lambda x: {**x, "cost_bound": math.inf}),
+        ("settings", lambda x: {**x, "other": 1}),
+    ],
+)
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_saved_monitor_with_other_numbers_is_refused(tmp_path, key, change, forged):
+    path = tmp_path / "monitor.json"
+    run_monitor([1.0, 2.0, 20.0]).save(path)
+    state = json.loads(path.read_text())
+    state[key] = change(state[key])
+    path.write_text(json.dumps(with_checksum(state) if forged else state))
+    with pytest.raises(ValueError, match=r"changed or damaged|not a file of"):
+        Monitor.load(path)
+
+
+def test_a_changed_digit_of_a_saved_monitor_is_noticed(tmp_path):
+    path = tmp_path / "monitor.json"
+    run_monitor([1.0, 2.0, 20.0]).save(path)
+    state = json.loads(path.read_text())
+    state["upper_wealth"][50] += 1.0
+    path.write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="changed or damaged"):
+        Monitor.load(path)
+
+
+def test_a_monitor_reads_only_small_regular_files(tmp_path):
+    (tmp_path / "deep").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "deep", tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(ValueError, match="not a file of Monitor.save"):
+            Monitor.load(path)
+    with pytest.raises(ValueError, match="other files are not replaced"):
+        run_monitor([]).save(tmp_path / "pipe")
+
+
+def test_a_monitor_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "monitor.json.part").symlink_to(tmp_path / "victim")
+    run_monitor([1.0]).save(tmp_path / "monitor.json")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert Monitor.load(tmp_path / "monitor.json").episodes == 1
+    assert not (tmp_path / "monitor.json.part").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "cost", [math.nan, math.inf, -1.0, 24.1, None, "4", True, np.zeros(2), 10**400]
 )
 def test_an_invalid_cost_is_refused_and_changes_nothing(cost, tmp_path):
     monitor = run_monitor([4.0, 3.0])
@@ -311,6 +382,11 @@ def test_an_invalid_cost_is_refused_and_changes_nothing(cost, tmp_path):
         ("cost_bound", -1.0, "cost_bound must be above 0"),
         ("cost_bound", math.inf, "cost_bound must be above 0"),
         ("run_length", 1.0, "run_length must be above 1"),
+        ("limit", 1e-300, "limit must be at least 1e-09 of cost_bound"),
+        ("cost_bound", 1e300, "limit must be at least 1e-09 of cost_bound"),
+        ("cost_bound", 10**400, "cost_bound must be above 0"),
+        ("tail", 1e-300, "tail must be at least 1e-09"),
+        ("confidence", True, "confidence must be above 0"),
     ],
 )
 def test_an_invalid_setting_is_refused(setting, value, message):

@@ -4,7 +4,6 @@ Damaged checkpoints and kills are in `tests/runs`, environments that misbehave i
 `tests/envs/gym_adapter/test_misbehaving.py`.
 """
 
-import ast
 import io
 import json
 import os
@@ -22,6 +21,7 @@ import pytest
 
 import orac
 from helpers.toy_envs import Counter
+from helpers.unsafe_code import unsafe_parts
 from orac.api import Agent, load
 from orac.cli.main import main
 from orac.config import presets
@@ -36,31 +36,42 @@ from orac.config.schema import (
 from orac.config.validation import NonFiniteError
 from orac.envs.gym_adapter import costs
 from orac.evaluation.result import Episodes
-from orac.runs.atomic_io import DiskError, open_to_write, private_directory
+from orac.reports import html, run_reader
+from orac.reports.run_reader import Results
+from orac.runs.atomic_io import (
+    DamagedFileError,
+    DiskError,
+    open_to_write,
+    private_directory,
+)
+from orac.runs.checkpoint import Loaded
 from orac.runs.directory import RunDirectory
 from orac.runs.machine import Need, check_memory
 from orac.training import xla
+from orac.training.host_loop import HostRunner
+from orac.training.loop import Counters as LoopCounters
+from orac.training.saving import restore_checkpoint
 
 SOURCES = Path(orac.__file__).parent
-UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 
 
 def test_no_source_file_imports_pickle_or_lets_numpy_use_it():
     files = sorted(SOURCES.rglob("*.py"))
     assert len(files) > 50
     for file in files:
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or "", *(alias.name for alias in node.names)]
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                names = [node.value] if node.value in UNSAFE else []
-            assert not UNSAFE & {name.partition(".")[0] for name in names}, file
-            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-                assert isinstance(node.value, ast.Constant), file
-                assert node.value.value is False, file
+        assert not unsafe_parts(file.read_text()), file
+
+
+def test_the_search_for_pickle_finds_it():
+    for code in (
+        "import pickle",
+        "from cloudpickle import loads",
+        "import importlib; importlib.import_module('dill')",
+        "np.load(f, allow_pickle=True)",
+        "np.load(f, allow_pickle=trusted)",
+    ):
+        assert unsafe_parts(code), code
+    assert not unsafe_parts("import json; np.load(f, allow_pickle=False)")
 
 
 def small_agent():
@@ -192,6 +203,10 @@ def rewrite(path, compression=zipfile.ZIP_STORED, **changes):
         ({"layer1/weight": np.ones((3, 3))}, "must be a policy"),
         ({"layer0/bias": np.array(["text"])}, "must be a policy"),
         ({"num_layers": np.int64(10**9)}, "must be a policy"),
+        ({"num_layers": np.int64(0)}, "must be a policy"),
+        ({"num_layers": np.int64(2)}, "must be a policy"),
+        ({"action_low": np.array([3.0])}, "must be a policy"),
+        ({"log_std_range": np.array([0.0, 1e6])}, "action must be finite"),
     ],
 )
 def test_an_exported_policy_with_other_arrays_is_refused(exported, changes, message):
@@ -218,6 +233,108 @@ def test_an_array_that_claims_more_than_it_holds_is_refused(exported):
         archive.writestr("layer9/bias.npy", stream.getvalue() + b"\0" * 64)
     with pytest.raises(ValueError, match="must be a policy"):
         orac.policy.load(exported)
+
+
+def test_two_arrays_of_one_name_are_refused(exported):
+    with zipfile.ZipFile(exported) as archive:
+        data = archive.read("layer0/bias.npy")
+    with zipfile.ZipFile(exported, "a") as archive, pytest.warns(UserWarning):
+        archive.writestr("layer0/bias.npy", data)
+    with pytest.raises(ValueError, match="must be a policy"):
+        orac.policy.load(exported)
+
+
+def test_a_zip_with_a_long_list_of_members_is_refused_before_it_is_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "many", "w") as archive:
+        for i in range(20_000):
+            archive.writestr(f"layer{i}/weight.npy", b"")
+    with pytest.raises(ValueError, match="must be a policy"):
+        orac.policy.load(tmp_path / "many")
+    with pytest.raises(ValueError, match="too many members"):
+        load(tmp_path / "many", Counter())
+
+
+def test_pipes_and_devices_are_not_read_as_policies_or_agents(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(ValueError, match="must be a policy"):
+            orac.policy.load(path)
+        with pytest.raises(ValueError, match="no regular file"):
+            load(path, Counter())
+
+
+def test_noise_that_is_not_finite_is_refused(exported):
+    with pytest.raises(ValueError, match="noise must be finite"):
+        orac.policy.load(exported)([1.0], noise=np.array([np.nan]))
+
+
+BAD_EXTRAS = {
+    "counters": [None, [], {"episodes": "x"}, {"violations": 3}, {"last_cost": ["x"]}],
+    "log_sizes": [None, {"metrics": -1}, {"metrics": 1.5}, {"metrics": "x"}],
+    "host_state": [{"__array__": "x", "dtype": "<f4", "shape": [1]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(k, v) for k, values in BAD_EXTRAS.items() for v in values]
+)
+def test_a_checkpoint_with_other_content_is_refused_in_a_sentence(run, key, value):
+    extra = {"counters": {}, "log_sizes": {}, "host_state": None, key: value}
+
+    class Stored:
+        def load_latest(self, *templates):
+            return Loaded(60, run.runner.state, (), extra, True, ())
+
+    with RunDirectory.open(run.run_path) as folder:
+        before = {x: x.read_bytes() for x in folder.path.glob("*.csv")}
+        with pytest.raises(DamagedFileError, match="does not hold the state of a run"):
+            restore_checkpoint(folder, Stored(), run.runner, LoopCounters())
+        assert before == {x: x.read_bytes() for x in folder.path.glob("*.csv")}
+
+
+def test_a_picture_that_is_a_pipe_or_too_large_is_left_out(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "device.png").symlink_to("/dev/zero")
+    (tmp_path / "large.png").write_bytes(html._PNG + bytes(2000))
+    (tmp_path / "small.png").write_bytes(html._PNG + bytes(20))
+    monkeypatch.setattr(html, "_PICTURE_BYTES", 1000)
+    text = html._pictures(Results(()), [tmp_path])
+    assert "small.png" in text and "device.png" not in text and "pipe.png" not in text
+    assert f"Left out for size, or unreadable: {tmp_path / 'large.png'}" in text
+
+
+def test_a_csv_with_too_many_columns_or_cells_is_refused(tmp_path, monkeypatch):
+    file = tmp_path / "metrics.csv"
+    file.write_text("," * run_reader.MAX_HEADER_BYTES + "a\n1\n")
+    with pytest.raises(ValueError, match="bytes of column names"):
+        run_reader.read_columns(file)
+    file.write_text("a,b\n" + "1,2\n" * 100)
+    monkeypatch.setattr(run_reader, "MAX_CELLS", 100)
+    with pytest.raises(ValueError, match="100 cells, got 3 and 200"):
+        run_reader.read_columns(file)
+
+
+def test_an_agent_whose_environment_fails_still_delivers_its_best_policy():
+    class Failing:
+        def step(self, action):
+            raise ValueError("broken")
+
+    class Runner(HostRunner):
+        def __init__(self):
+            self.env, self.key = Failing(), None
+            self.state = small_agent().runner.state._replace(
+                replay=(1,), candidates=("best",), measured=("window",)
+            )
+
+        def _act(self, key, state):
+            assert state.candidates == ()
+            return np.zeros(1), np.zeros(1), {}, ()
+
+    runner = Runner()
+    with pytest.raises(ValueError, match="broken"):
+        runner.advance(3, 10)
+    assert runner.state.candidates == ("best",)
+    assert runner.state.measured == ("window",)
 
 
 def test_a_compressed_agent_is_refused_before_it_is_unpacked(run, tmp_path):

@@ -1,15 +1,20 @@
 """Tests of what is released: the distributions, the citation and the workflow."""
 
+import io
 import re
 import sys
 import tarfile
+import tomllib
 import zipfile
+from pathlib import PurePath
 
+import numpy as np
 import pytest
 import yaml
 
 import orac
 from conftest import ROOT, make_venv, run
+from helpers.unsafe_code import unsafe_parts
 
 CODE = """
 import gymnasium, orac, orac.envs
@@ -45,6 +50,26 @@ def test_the_workflow_runs_the_targets_of_the_makefile_on_every_python():
     assert ours and [step for step in steps if step.startswith("make")] == ours
 
 
+def test_the_workflow_tests_the_lowest_versions_and_looks_up_vulnerabilities():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    commands = {
+        name: [step["run"] for step in job["steps"] if "run" in step][-1]
+        for name, job in workflow["jobs"].items()
+    }
+    assert commands["lowest"] == "make test-lowest"
+    assert commands["audit"] == "make audit"
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--resolution lowest-direct" in makefile and "pip-audit" in makefile
+
+
+def test_every_dependency_has_a_lower_bound_to_test():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [x for wanted in project["optional-dependencies"].values() for x in wanted]
+    for wanted in (*project["dependencies"], *extras):
+        if not wanted.startswith("orac-rl["):
+            assert re.search(r">=\d", wanted), wanted
+
+
 @pytest.mark.slow
 def test_the_registry_would_accept_the_distributions(distributions):
     files = sorted(distributions.iterdir())
@@ -77,6 +102,24 @@ def test_a_wheel_has_its_data_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "orac/py.typed" in names and any(n.endswith("citylearn.npz") for n in names)
     assert not any(name.startswith("tests/") for name in names)
+
+
+@pytest.mark.slow
+def test_a_wheel_has_only_known_kinds_of_files_and_no_pickle(wheel):
+    known = {".py", ".md", ".json", ".npz", ".html", ".css", ".js", ".typed", ".LICENSE"}
+    read = 0
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if ".dist-info/" in name:
+                continue
+            assert PurePath(name).suffix in known, name
+            if name.endswith(".py"):
+                read += 1
+                assert not unsafe_parts(archive.read(name).decode()), name
+            elif name.endswith(".npz"):
+                with np.load(io.BytesIO(archive.read(name)), allow_pickle=False) as file:
+                    assert all(file[array].dtype.kind in "fiubU" for array in file)
+    assert read > 50
 
 
 @pytest.mark.slow

@@ -39,15 +39,22 @@ Alarm: an e-detector, the Shiryaev-Roberts sum of the bets of the lower bound at
 This file uses nothing else of the package, so it can be copied to where the policy runs.
 """
 
+import hashlib
 import json
 import math
 import os
+import stat
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 _FORMAT = "orac.Monitor 1"
+_MAX_BYTES = 1 << 24
+"""Largest file of a monitor; one has about 100 kB."""
+_SMALLEST = 1e-9
+"""Smallest tail, and smallest limit as a share of the cost bound, before sums round."""
 _PRIOR_AT_BOUND = 0.1
 """Weight of an imagined episode at the cost bound in the upper bound's bets."""
 _PRIOR_AT_ZERO = 0.5
@@ -94,8 +101,15 @@ class Monitor:
         _check("cost_bound", cost_bound, 0, advice="It is an episode's largest cost.")
         advice = "Otherwise it is clear without a monitor whether it is kept."
         _check("limit", limit, 0, cost_bound, advice=advice)
+        if limit < _SMALLEST * cost_bound:
+            raise ValueError(
+                f"limit must be at least {_SMALLEST:g} of cost_bound, got {limit!r} of "
+                f"{cost_bound!r}. Choose a smaller cost_bound that still holds."
+            )
         advice = "tail is the worst-case mass: 0.05 means the worst 5%."
         _check("tail", tail, 0, 1, closed=True, advice=advice)
+        if tail < _SMALLEST:
+            raise ValueError(f"tail must be at least {_SMALLEST:g}, got {tail!r}. {advice}")
         _check("confidence", confidence, 0, 1, advice="It is for example 0.95.")
         _check("run_length", run_length, 1, advice="It is a number of episodes.")
         self.limit, self.tail = float(limit), float(tail)
@@ -191,11 +205,21 @@ class Monitor:
             "lower_wealth": bets.lower_wealth.tolist(),
             "alarm_sums": self._detector.sums.tolist(),
         }
-        with open(f"{path}.part", "w", encoding="utf-8") as stream:
-            json.dump(state, stream, allow_nan=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(f"{path}.part", path)
+        state["checksum"] = _checksum(state)
+        part = f"{path}.part"
+        # A file that a crash left here, or a link that somebody else made.
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(state, stream, allow_nan=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Monitor":
@@ -203,9 +227,11 @@ class Monitor:
         path = os.fspath(path)
         state = _read(path, "Give the path of a file of Monitor.save.")
         try:
+            if state["checksum"] != _checksum(state):
+                raise ValueError("the checksum is wrong")
             monitor = cls(**state["settings"])
             monitor._restore(state)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"{path} must be a complete file of Monitor.save, but it was changed or "
                 "damaged. Use an earlier copy or start a new monitor."
@@ -213,22 +239,35 @@ class Monitor:
         return monitor
 
     def _restore(self, state: dict) -> None:
+        """Continue from a saved state; raise an error if its numbers do not fit together."""
         bets = self._bets
-        bets.counts = _array(state["counts_at_bets"], bets.counts)
+        counts = _array(state["counts"], bets.counts)
+        at_bets = _array(state["counts_at_bets"], bets.counts)
+        episodes, violations = state["episodes"], state["violations"]
+        low, high = state["violation_bounds"]
+        is_whole = type(episodes) is int and type(violations) is int
+        is_consistent = (
+            is_whole
+            and 0 <= violations <= episodes == counts.sum()
+            and bool(((0 <= at_bets) & (at_bets <= counts)).all())
+            and 0 <= low <= 1
+            and 0 <= high <= 1
+            and type(state["alarm"]) is bool
+        )
+        if not is_consistent:
+            raise ValueError("the numbers do not fit together")
+        bets.counts = at_bets
         bets.place()
-        bets.counts = _array(state["counts"], bets.counts)
+        bets.counts = counts
         bets.upper_wealth = _array(state["upper_wealth"], bets.upper_wealth)
         bets.lower_wealth = _array(state["lower_wealth"], bets.lower_wealth)
         self._detector.sums = _array(state["alarm_sums"], self._detector.sums)
-        self.episodes, self.violations = state["episodes"], state["violations"]
-        if bets.counts.sum() != self.episodes:
-            raise ValueError
+        self.episodes, self.violations = episodes, violations
         bets.episodes = self.episodes
         lower, upper = bets.bounds()
         self.cvar_bounds = (float(self._grid[lower]), float(self._grid[upper]))
-        low, high = state["violation_bounds"]
         self.violation_bounds = (float(low), float(high))
-        self.alarm = bool(state["alarm"])
+        self.alarm = state["alarm"]
 
     def _checked(self, cost: Any) -> float:
         """Return the cost as a number in [0, cost_bound], or raise an error."""
@@ -450,7 +489,13 @@ def _reciprocal(gap):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    """Return whether this is a finite number. True and False are not."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # A whole number beyond 1e308.
+        return False
 
 
 def _check(what, value, low, high=math.inf, closed=False, advice="") -> None:
@@ -461,27 +506,43 @@ def _check(what, value, low, high=math.inf, closed=False, advice="") -> None:
         text = f"above {low:g}"
         if high < math.inf:
             text += f" and {'at most' if closed else 'below'} {high:g}"
-        raise ValueError(f"{what} must be {text}, got {value!r}. {advice}")
+        shown = repr(value)
+        shown = shown if len(shown) < 100 else f"{shown[:60]}..."
+        raise ValueError(f"{what} must be {text}, got {shown}. {advice}")
 
 
 def _read(path: str, advice: str) -> dict:
     """Return the contents of a file of `Monitor.save`, or raise an error."""
-    with open(path, encoding="utf-8") as stream:
-        try:
-            state = json.load(stream)
-        except ValueError:
-            state = None
+    # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as stream:
+        status, state = os.fstat(descriptor), None
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES:
+            with suppress(ValueError, RecursionError):
+                state = json.loads(stream.read(_MAX_BYTES), parse_constant=_refuse)
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError(f"{path} is not a file of Monitor.save. {advice}")
     return state
 
 
+def _refuse(name: str) -> None:
+    """Raise an error for NaN and Infinity, which Python reads in JSON."""
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _checksum(state: dict) -> str:
+    """Return the SHA-256 of a monitor's saved state, which finds damage."""
+    content = {name: value for name, value in state.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def _array(values, like: np.ndarray) -> np.ndarray:
     """Return a saved list as an array of the same shape and type as `like`."""
-    array = np.array(values, like.dtype)
-    if array.shape != like.shape:
-        raise ValueError
-    return array
+    array = np.array(values)
+    is_like = array.shape == like.shape and np.can_cast(array.dtype, like.dtype)
+    if not is_like or not np.isfinite(array).all():
+        raise ValueError("an array has another shape or type")
+    return array.astype(like.dtype)
 
 
 def _outwards(bounds: tuple[float, float]) -> str:

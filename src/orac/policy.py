@@ -7,13 +7,18 @@ This file uses nothing else of the package, so it can be copied to where the pol
 """
 
 import math
+import os
+import stat
+import struct
 import zipfile
 
 import numpy as np
 
 MAX_ARRAYS = 1000
 MAX_BYTES = 1 << 30
+MAX_DIRECTORY_BYTES = 1 << 20
 """Limits of a policy's file, before anything of it is read."""
+END_OF_ZIP = struct.Struct("<4s4H2LH")
 
 
 class NotFinite(ValueError):
@@ -30,6 +35,8 @@ class Policy:
     def __init__(self, arrays, path="the policy"):
         self.arrays = arrays
         self.num_layers = int(arrays["num_layers"])
+        if self.num_layers != sum(name.endswith("/weight") for name in arrays):
+            raise ValueError(f"{path} does not have the layers that it claims")
         self.deterministic = bool(arrays.get("deterministic", True))
         self.generator = np.random.default_rng()
         for name, values in arrays.items():
@@ -44,6 +51,8 @@ class Policy:
         action = self(np.zeros(size, np.float32), np.zeros(len(arrays["action_low"])))
         if action.shape != arrays["action_low"].shape:
             raise ValueError(f"the layers of {path} do not end in its actions")
+        if not (arrays["action_low"] <= arrays["action_high"]).all():
+            raise ValueError(f"the lowest actions of {path} are above the highest")
 
     def __call__(self, observation, noise=None):
         """Return the action for one observation or a batch, in the environment's box.
@@ -69,6 +78,8 @@ class Policy:
         if noise is None and not self.deterministic:
             noise = self.generator.standard_normal(mean.shape)
         if noise is not None:
+            if not np.isfinite(noise).all():
+                raise ValueError("noise must be finite, as standard normal numbers are.")
             low, high = arrays["log_std_range"]
             std = np.exp((high + low) / 2 + (high - low) / 2 * np.tanh(raw))
             mean = mean + std * noise
@@ -119,8 +130,10 @@ def observation_rows(observation, size):
 
 def load(path):
     """Return the policy from a file of `Agent.export`. No code in the file is executed."""
-    with open(path, "rb") as stream:
+    # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         try:
+            check_archive(stream)
             return Policy(read_arrays(stream), path)
         except NotFinite:
             raise
@@ -130,6 +143,22 @@ def load(path):
                 "kind of file or incomplete. Use orac.load for a file of Agent.save, ONNX "
                 "Runtime for .onnx and jax.export.deserialize for .stablehlo."
             ) from error
+
+
+def check_archive(stream):
+    """Raise a ValueError unless an open file is a zip with a small list of members.
+
+    Python reads the whole list when it opens a zip. Our files have no comment, so the last
+    22 bytes hold the size of the list.
+    """
+    status = os.fstat(stream.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_size < END_OF_ZIP.size:
+        raise ValueError("it is no regular file, or it is too short")
+    stream.seek(-END_OF_ZIP.size, os.SEEK_END)
+    end = END_OF_ZIP.unpack(stream.read(END_OF_ZIP.size))
+    if end[0] != b"PK\5\6" or end[5] > MAX_DIRECTORY_BYTES:
+        raise ValueError("it is no zip file, or it has too many members")
+    stream.seek(0)
 
 
 def read_arrays(stream):
@@ -142,10 +171,11 @@ def read_arrays(stream):
         members = archive.infolist()
         if len(members) > MAX_ARRAYS or sum(m.file_size for m in members) > MAX_BYTES:
             raise ValueError("the file is too large for a policy")
-        return {
-            member.filename.removesuffix(".npy"): read_array(archive, member)
-            for member in members
-        }
+        names = [member.filename.removesuffix(".npy") for member in members]
+        if len(set(names)) < len(names):
+            raise ValueError("the file has two arrays of one name")
+        arrays = (read_array(archive, member) for member in members)
+        return dict(zip(names, arrays, strict=True))
 
 
 def read_array(archive, member):

@@ -292,7 +292,8 @@ def test_members_are_ordered_by_constraint_and_take_its_levels():
     together = two_constraints(members, rows, levels)
     for i, member in enumerate(members):
         alone = apply_implicit(member, rows, levels[i // 2])
-        np.testing.assert_array_equal(together[i], alone)
+        # The last bit differs between versions of XLA.
+        np.testing.assert_allclose(together[i], alone, rtol=1e-6)
 
 
 def test_members_with_different_keys_start_differently():

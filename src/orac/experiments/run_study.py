@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from orac.config.validation import check_choice
+from orac.config.validation import check_choice, read_text
 from orac.core.risk import cvar
 from orac.envs import registry
 from orac.envs.gym_adapter.costs import check_env_module, cost_fn_of_file
@@ -61,6 +61,8 @@ STUDIES: dict[str, Study] = {
 }
 """The paper's studies by their names on the command line."""
 BACKENDS = ("processes", "ray")
+MAX_RECORD_BYTES = 1 << 24
+"""Largest runs.csv of a record."""
 UNFINISHED = 3
 """Exit code of a study that was stopped; the same command continues it."""
 
@@ -219,9 +221,15 @@ def _check_replaces_no_other_runs(results: Sequence[CaseResults], folder: Path) 
         )
     if not (folder / "runs.csv").exists():
         return
-    with (folder / "runs.csv").open(newline="") as file:
-        rows = csv.DictReader(file)
+    text = read_text(folder / "runs.csv", MAX_RECORD_BYTES)
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
         recorded = {(str(row.get("case")), str(row.get("seed"))) for row in rows}
+    except csv.Error as error:
+        raise ValueError(
+            f"{folder / 'runs.csv'} must be a table of runs, but: {error}. Restore it, or "
+            "record to another folder."
+        ) from error
     if recorded - present:
         case, seed = min(recorded - present)
         raise ValueError(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from orac.config import serialization
-from orac.config.validation import import_extra
+from orac.config.validation import import_extra, read_limited
 from orac.reports import behaviour, charts
 from orac.reports.charts import COLOURS, INK, Chart, CostHistogram, LineChart
 from orac.reports.run_reader import Group, Results, count, full_label
@@ -148,17 +148,20 @@ def _pictures(results: Results, roots: Sequence[Path]) -> str:
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}
     pictures, left_out, bytes_left = [], [], _PICTURE_BYTES
     for path in found.values():
-        data = path.read_bytes()
-        if not data.startswith(_PNG):
+        if not path.is_file():
             continue
-        if len(data) > bytes_left:
+        try:
+            data = read_limited(path, bytes_left)
+        except (ValueError, OSError):
             left_out.append(html.escape(str(path)))
+            continue
+        if not data.startswith(_PNG):
             continue
         bytes_left -= len(data)
         pictures.append((data, str(path)))
     body = _images(pictures)
     if left_out:
-        body += f"<p class=note>Left out for size: {', '.join(left_out)}</p>"
+        body += f"<p class=note>Left out for size, or unreadable: {', '.join(left_out)}</p>"
     return f"<section><h2>Pictures</h2>{body}</section>" if body else ""
 
 

@@ -31,7 +31,9 @@ COLUMNS = {
 }
 """Columns that the logs of every run have."""
 MAX_CSV_BYTES = 1 << 31
-"""Largest CSV file that is read."""
+MAX_HEADER_BYTES = 1 << 20
+MAX_CELLS = 100_000_000
+"""Largest CSV file that is read: its bytes, its first row and its cells."""
 _MAX_LABEL_FIELDS = 2
 """A label lists at most this many fields; if more differ it has the runs' name."""
 _MAX_LISTED_EVALUATIONS = 3
@@ -234,6 +236,12 @@ def read_columns(file: Path) -> Columns:
     data = read_limited(file, MAX_CSV_BYTES) if file.is_file() else b""
     # The last row may be incomplete while the run is still writing.
     header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
+    cells = body.count(b",") + body.count(b"\n")
+    if len(header) > MAX_HEADER_BYTES or cells > MAX_CELLS:
+        raise ValueError(
+            f"{file} must have at most {MAX_HEADER_BYTES:,} bytes of column names and "
+            f"{MAX_CELLS:,} cells, got {len(header):,} and {cells:,}. Restore the file."
+        )
     try:
         names = next(csv.reader([header.decode()]), [])
     except (ValueError, csv.Error) as error:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.config import serialization
-from orac.config.validation import check_choice, import_extra
+from orac.config.validation import check_choice, import_extra, read_text
 from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
 
@@ -182,7 +182,7 @@ def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
     """Start an MLflow run, or continue the one whose id is in the run directory."""
     mlflow = importlib.import_module("mlflow")
     id_file = directory / "mlflow_run_id"
-    known = id_file.read_text() if id_file.exists() else None
+    known = read_text(id_file, 1000) if id_file.exists() else None
     name = "/".join(directory.resolve().parts[-4:])
     run = mlflow.start_run(run_id=known, run_name=None if known else name)
     if known is None:

@@ -16,6 +16,11 @@ ADVICE = (
 )
 
 
+LARGE_OBSERVATION = (
+    "An observation of the environment was so large that its square is infinite: bound it."
+)
+
+
 NEGATIVE = "the environment's negative cost"
 
 
@@ -82,9 +87,10 @@ def check_parameters(agent: Any, step: int, last_good: str) -> None:
     """Raise an error if a parameter of the agent is not finite."""
     name = first_not_finite(agent)
     if name is not None:
+        of_observations = name.startswith(".observation_stats")
         raise NonFiniteError(
             f"the agent's {name} must be finite, but it was not at step {step:,}. "
-            f"{last_good} {ADVICE}"
+            f"{last_good} {LARGE_OBSERVATION if of_observations else ADVICE}"
         )
 
 

@@ -72,19 +72,22 @@ class HostRunner:
         reports: list[StepReport] = []
         kept = {"measured": self.state.measured, "candidates": self.state.candidates}
         self.state = self.state._replace(measured=(), candidates=())
-        for _ in range(rounds):
-            action, box_action, metrics, deployed = self._act(self.key, self.state)
-            step = self.env.step(np.asarray(box_action))
-            self.state, report = self._update(
-                self.key,
-                self.state,
-                action,
-                StepBatch(**step._asdict()),
-                metrics,
-                deployed,
-            )
-            reports.append(report)
-        self.state = self.state._replace(**kept)
+        try:
+            for _ in range(rounds):
+                action, box_action, metrics, deployed = self._act(self.key, self.state)
+                step = self.env.step(np.asarray(box_action))
+                self.state, report = self._update(
+                    self.key,
+                    self.state,
+                    action,
+                    StepBatch(**step._asdict()),
+                    metrics,
+                    deployed,
+                )
+                reports.append(report)
+        finally:
+            # Also after an error of the environment: the agent still delivers its best.
+            self.state = self.state._replace(**kept)
         return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
     def evaluate(

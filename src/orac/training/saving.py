@@ -8,8 +8,11 @@ nothing. `export` writes only the policy.
 import dataclasses
 import json
 import math
+import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
+from orac.policy import check_archive
 from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
 from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
 from orac.runs.checkpoint import Checkpoints
@@ -81,18 +85,59 @@ def restore_checkpoint(
         ]
     messages = list(loaded.warnings)
     restored = loaded.state._replace(replay=loaded.replay)
-    exact = runner.restore(restored, from_json(loaded.extra["host_state"]))
+    with _expected_content(loaded.step, run.path):
+        saved_counters = {
+            field.name: checked_counter(loaded.extra["counters"], field.name, counters)
+            for field in dataclasses.fields(counters)
+        }
+        log_sizes = {
+            name: check_size(size) for name, size in loaded.extra["log_sizes"].items()
+        }
+        host_state = from_json(loaded.extra["host_state"])
+        exact = runner.restore(restored, host_state)
     if not exact:
         messages.append(
             "The environment's state could not be saved, so its episodes start again: "
             "the run continues, but not bit for bit."
         )
-    for field in dataclasses.fields(counters):
-        known = getattr(counters, field.name)
-        setattr(counters, field.name, loaded.extra["counters"].get(field.name, known))
-    run.truncate_logs(loaded.extra["log_sizes"])
+    for name, value in saved_counters.items():
+        setattr(counters, name, value)
+    run.truncate_logs(log_sizes)
     write_delivered(run, runner, counters)
     return loaded.step, messages
+
+
+@contextmanager
+def _expected_content(step: int, path: Path) -> Iterator[None]:
+    """Turn errors about what a checkpoint contains into a sentence.
+
+    Its checksum finds damage, but somebody else may have written it.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise DamagedFileError(
+            f"the checkpoint of step {step} in {path} does not hold the state of a run: "
+            f"{type(error).__name__} ({error}). If it is your own run, the environment "
+            "could not restore its state: pass the environment that it was trained in."
+        ) from error
+
+
+def checked_counter(saved: Any, name: str, counters: Any) -> Any:
+    """Return a counter of a checkpoint, or raise an error if it has another type."""
+    known = getattr(counters, name)
+    value = saved.get(name, known)
+    kind = (int, float) if isinstance(known, int | float) else type(known)
+    numbers = value if isinstance(value, list) else []
+    if not isinstance(value, kind) or any(isinstance(x, str | list) for x in numbers):
+        raise TypeError(f"{name} is {value!r}")
+    return value
+
+
+def check_size(size: Any) -> int:
+    """Return the size of a log in a checkpoint, or raise an error if it is none."""
+    check_count("the size of a log", size, 0)
+    return size
 
 
 def check_finite(state: Any) -> None:
@@ -142,7 +187,11 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
     if not path.exists():
         raise FileNotFoundError(f"there is no saved agent at {path}.")
     try:
-        with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+        with (
+            open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream,
+            checked_archive(stream) as archive,
+            tempfile.TemporaryDirectory() as folder,
+        ):
             text = _member(archive, "config.yaml", MAX_TEXT_BYTES).decode()
             config = serialization.parse(text, f"config.yaml in {path}")
             sizes = json.loads(_member(archive, "sizes.json", MAX_TEXT_BYTES))
@@ -187,6 +236,15 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
             "checkpoint is good, or train it again."
         )
     return config, agent, candidates
+
+
+def checked_archive(stream: Any) -> zipfile.ZipFile:
+    """Open a zip file after checking that its list of members is small."""
+    try:
+        check_archive(stream)
+    except ValueError as error:
+        raise zipfile.BadZipFile(str(error)) from error
+    return zipfile.ZipFile(stream)
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:

@@ -8,6 +8,7 @@ from there later and skips the runs that are finished.
 
 import json
 import math
+import os
 import signal
 import time
 from collections import deque
@@ -79,7 +80,9 @@ class PlannedRun:
     def step(self) -> int:
         """Return the step of the last complete row of metrics.csv, or 0."""
         try:
-            with open(self.path / "metrics.csv", "rb") as file:
+            # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+            descriptor = os.open(self.path / "metrics.csv", os.O_RDONLY | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 20_000))
                 rows = file.read().split(b"\n")
             return int(float(rows[-2].split(b",")[0]))
