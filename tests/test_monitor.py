@@ -342,7 +342,7 @@ def test_a_monitor_reads_only_small_regular_files(tmp_path):
     (tmp_path / "deep").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "deep", tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(ValueError, match="not a file of Monitor.save"):
+        with pytest.raises(ValueError, match=r"not a file of Monitor\.save"):
             Monitor.load(path)
     with pytest.raises(ValueError, match="other files are not replaced"):
         run_monitor([]).save(tmp_path / "pipe")

@@ -106,7 +106,17 @@ def test_a_wheel_has_its_data_and_no_tests(wheel):
 
 @pytest.mark.slow
 def test_a_wheel_has_only_known_kinds_of_files_and_no_pickle(wheel):
-    known = {".py", ".md", ".json", ".npz", ".html", ".css", ".js", ".typed", ".LICENSE"}
+    known = {
+        ".py",
+        ".md",
+        ".json",
+        ".npz",
+        ".html",
+        ".css",
+        ".js",
+        ".typed",
+        ".LICENSE",
+    }
     read = 0
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
@@ -117,7 +127,9 @@ def test_a_wheel_has_only_known_kinds_of_files_and_no_pickle(wheel):
                 read += 1
                 assert not unsafe_parts(archive.read(name).decode()), name
             elif name.endswith(".npz"):
-                with np.load(io.BytesIO(archive.read(name)), allow_pickle=False) as file:
+                with np.load(
+                    io.BytesIO(archive.read(name)), allow_pickle=False
+                ) as file:
                     assert all(file[array].dtype.kind in "fiubU" for array in file)
     assert read > 50
 

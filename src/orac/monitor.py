@@ -109,7 +109,9 @@ class Monitor:
         advice = "tail is the worst-case mass: 0.05 means the worst 5%."
         _check("tail", tail, 0, 1, closed=True, advice=advice)
         if tail < _SMALLEST:
-            raise ValueError(f"tail must be at least {_SMALLEST:g}, got {tail!r}. {advice}")
+            raise ValueError(
+                f"tail must be at least {_SMALLEST:g}, got {tail!r}. {advice}"
+            )
         _check("confidence", confidence, 0, 1, advice="It is for example 0.95.")
         _check("run_length", run_length, 1, advice="It is a number of episodes.")
         self.limit, self.tail = float(limit), float(tail)
@@ -249,7 +251,7 @@ class Monitor:
         is_consistent = (
             is_whole
             and 0 <= violations <= episodes == counts.sum()
-            and bool(((0 <= at_bets) & (at_bets <= counts)).all())
+            and bool(((at_bets >= 0) & (at_bets <= counts)).all())
             and 0 <= low <= 1
             and 0 <= high <= 1
             and type(state["alarm"]) is bool

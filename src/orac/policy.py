@@ -79,7 +79,9 @@ class Policy:
             noise = self.generator.standard_normal(mean.shape)
         if noise is not None:
             if not np.isfinite(noise).all():
-                raise ValueError("noise must be finite, as standard normal numbers are.")
+                raise ValueError(
+                    "noise must be finite, as standard normal numbers are."
+                )
             low, high = arrays["log_std_range"]
             std = np.exp((high + low) / 2 + (high - low) / 2 * np.tanh(raw))
             mean = mean + std * noise

@@ -161,7 +161,9 @@ def _pictures(results: Results, roots: Sequence[Path]) -> str:
         pictures.append((data, str(path)))
     body = _images(pictures)
     if left_out:
-        body += f"<p class=note>Left out for size, or unreadable: {', '.join(left_out)}</p>"
+        body += (
+            f"<p class=note>Left out for size, or unreadable: {', '.join(left_out)}</p>"
+        )
     return f"<section><h2>Pictures</h2>{body}</section>" if body else ""
 
 

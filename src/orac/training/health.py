@@ -17,7 +17,7 @@ ADVICE = (
 
 
 LARGE_OBSERVATION = (
-    "An observation of the environment was so large that its square is infinite: bound it."
+    "The square of an observation was infinite: bound what the environment returns."
 )
 
 
