@@ -185,9 +185,20 @@ def fast_safety_gym() -> Config:
     config = safety_gym()
     return replace(
         config,
-        agent=replace(FAST_AGENT, centre=True),
+        agent=replace(
+            FAST_AGENT,
+            centre=True,
+            # Rewards are about 0.05 a step here. A temperature that starts above them keeps
+            # the policy close to random for the first 100,000 steps.
+            initial_temperature=0.02,
+            temperature_learning_rate=1e-3,
+            # The task is learned first, and the limit approached from above.
+            multiplier=replace(
+                FAST_AGENT.multiplier, initial=0.1, floor=0.02, dead_zone=0.05
+            ),
+        ),
         training=TrainingConfig(
-            total_steps=1_000_000,
+            total_steps=600_000,
             num_envs=8,
             learning_starts=5_000,
             gradient_steps=1 / 4,
@@ -208,6 +219,8 @@ def fast_citylearn() -> Config:
             centre=True,
             # Rewards are about -1 an hour, as costs are, which are divided by 50.
             reward_scale=0.05,
+            initial_temperature=0.01,
+            temperature_learning_rate=1e-3,
             kappa=0.02,
             multiplier=replace(
                 FAST_AGENT.multiplier,
