@@ -47,7 +47,6 @@ from orac.runs.atomic_io import (
 from orac.runs.checkpoint import Checkpoints, Loaded
 from orac.runs.directory import RunDirectory
 from orac.runs.machine import Need, check_memory
-from orac.training import xla
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Counters as LoopCounters
 from orac.training.saving import restore_checkpoint
@@ -538,23 +537,38 @@ def test_only_a_folder_of_ones_own_is_private(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o777])
-def test_the_compilation_cache_is_only_used_in_a_private_folder(
-    tmp_path, monkeypatch, capsys, mode
-):
+def test_the_compilation_cache_is_only_used_in_a_private_folder(tmp_path, mode):
     (tmp_path / "orac").mkdir()
     (tmp_path / "orac").chmod(mode)
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    set_options = {}
-    monkeypatch.setattr(jax.config, "update", set_options.__setitem__)
-    xla.keep_compiled_programs()
-    errors = capsys.readouterr().err
-    if mode == 0o700:
-        assert set_options["jax_compilation_cache_dir"].startswith(str(tmp_path))
-        assert not errors
-    else:
-        assert not set_options
-        assert "does not belong to you alone" in errors and errors.count("\n") == 1
+    code = (
+        "import jax; from orac.training.xla import keep_compiled_programs as keep; "
+        "keep(); jax.jit(lambda x: x + 1)(1); "
+        "print(jax.config.jax_compilation_cache_dir, end='')"
+    )
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+
+    def run(**more):
+        variables["XDG_CACHE_HOME"] = str(tmp_path)
+        command = [sys.executable, "-c", code]
+        options = {"capture_output": True, "text": True, "check": True}
+        return subprocess.run(command, env={**variables, **more}, **options)
+
+    first = run()
+    if mode == 0o777:
+        assert first.stdout == "None"
+        assert "does not belong to you alone" in first.stderr
+        assert first.stderr.count("\n") == 1
+        return
+    folder = Path(first.stdout)
+    assert folder.is_relative_to(tmp_path) and not first.stderr
+    programs = sorted(folder.glob("*-cache"))
+    assert programs and folder.stat().st_mode & 0o777 == 0o700
+    # A program without the time of its last use was not written to its end.
+    broken = programs[0].with_name("jit_broken-cache")
+    broken.write_bytes(b"half")
+    assert run().stderr == ""
+    assert sorted(folder.glob("*-cache")) == programs
+    assert run(ORAC_CACHE="off").stdout == "None"
 
 
 def test_a_device_that_never_ends_is_not_read(capsys):

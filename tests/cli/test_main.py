@@ -178,16 +178,19 @@ def test_an_interrupt_exits_with_code_130(capsys, monkeypatch):
     assert capsys.readouterr().err == "\nStopped.\n"
 
 
-def test_help_and_listings_do_not_import_jax():
+def test_help_listings_and_mistakes_do_not_import_jax():
     code = """if True:
         import sys
         sys.modules["jax"] = None
         from orac.cli.main import main
+        assert main(["train", "--algo=orak"]) == 1
+        assert main(["train", "--set=agent.kapa=1"]) == 1
         sys.exit(main([]) or main(["config"]) or main(["agents"]) or main(["envs"]))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "orac-iqn" in done.stdout and ENV in done.stdout
+    assert "orak" in done.stderr and "agent.kappa" in done.stderr
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch):

@@ -48,8 +48,8 @@ COMMANDS = {
 
 The function `run_<name>` of the module runs the command.
 """
-LIGHT_COMMANDS = ("config", "agents", "envs")
-"""Commands that do not need JAX, so that they start quickly."""
+LIGHT_COMMANDS = ("config", "agents", "envs", "train")
+"""Commands that do not need JAX, or only after their options were checked."""
 OUT_OF_MEMORY = (
     "there is not enough memory. Lower training.buffer_size, training.num_envs or "
     "agent.hidden_sizes, or close other programs."
