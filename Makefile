@@ -94,7 +94,9 @@ bench: setup setup-safety $(PEERS)/.setup
 
 $(PEERS)/.setup: Makefile
 	$(PYTHON) -m venv $(PEERS)
-	-$(PEERS)/bin/python -m pip install --quiet "sbx-rl==0.28.0"
+	$(PEERS)/bin/python -m pip install --quiet "sbx-rl==0.28.0" ".[safety]"
+	$(PEERS)/bin/python -m pip install --quiet --no-deps "safety-gymnasium==1.0.0"
+	-$(PEERS)/bin/python -m pip install --quiet omnisafe
 	touch $@
 
 clean:

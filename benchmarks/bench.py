@@ -1,6 +1,7 @@
 """Time everything that a user waits for, and compare it with its target, in one run.
 
-    python benchmarks/bench.py [SECTION ...] [--repeats 5] [--products]
+    make bench
+    python benchmarks/bench.py [SECTION ...] [--repeats 5] [--products] [--record]
 
 Every workload runs in a process that uses one processor, as orac's own workers do. The
 workloads of a section take turns, so that other load slows all of them, and the table shows
@@ -10,12 +11,18 @@ runs and machines.
 """
 
 import argparse
+import csv
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
+from resource import RUSAGE_CHILDREN
 from typing import Any, NamedTuple
 
 from workloads import FORMS, PRESETS, SIZES
@@ -131,6 +138,21 @@ class Bench:
                 ]
                 self.measured[name] = Measured(*medians, facts)
 
+    def process(self, arguments: list[str], cache: str) -> tuple[float, float]:
+        """Return the CPU and wall seconds of a Python process with this cache folder."""
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+        variables["XDG_CACHE_HOME"] = cache
+        started, before = time.perf_counter(), resource.getrusage(RUSAGE_CHILDREN)
+        subprocess.run(
+            ["taskset", "-c", str(self.processor), sys.executable, *arguments],
+            env=variables,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        after = resource.getrusage(RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return cpu, time.perf_counter() - started
+
     def ours(self, *names: str) -> tuple[list[str], str, str]:
         return list(names), sys.executable, "workloads.py"
 
@@ -187,7 +209,244 @@ def updates(bench: Bench) -> None:
             print("\n".join(f"    {line}" for line in facts["products"]))
 
 
-SECTIONS = {"updates": updates}
+def acting(bench: Bench) -> None:
+    """The behaviour policy of one environment."""
+    names = [f"act {name}" for name in (*PRESETS, "256x256 quantile")]
+    bench.measure([bench.ours(*names)])
+    for name in names:
+        bench.figure(name, bench.measured[name].cpu, "ms")
+
+
+def loops(bench: Bench) -> None:
+    """Whole training loops, ours and those of other libraries."""
+    ours = {"Pendulum": "loop Pendulum", "PointGoal1": "loop PointGoal1"}
+    sizes = {
+        "Pendulum": {
+            "hidden_sizes": [128, 128],
+            "batch_size": 128,
+            "num_envs": 1,
+            "gradient_steps": 1,
+        },
+        "PointGoal1": {
+            "hidden_sizes": [128, 128],
+            "batch_size": 256,
+            "num_envs": 8,
+            "gradient_steps": 0.25,
+        },
+    }
+    peers = [
+        ("sbx", "Pendulum-v1", "Pendulum"),
+        ("sb3", "Pendulum-v1", "Pendulum"),
+        ("sbx", "orac/SafetyPointGoal1-v0", "PointGoal1"),
+        ("sb3", "orac/SafetyPointGoal1-v0", "PointGoal1"),
+        ("sb3", "package/SafetyPointGoal1-v0", "PointGoal1"),
+        ("omnisafe", "package/SafetyPointGoal1-v0", "PointGoal1"),
+    ]
+    names = [
+        f"{library} {env} {json.dumps(sizes[ours])}" for library, env, ours in peers
+    ]
+    groups = [bench.ours(name) for name in ours.values()]
+    if bench.peers.exists():
+        groups += [([name], str(bench.peers), "peers.py") for name in names]
+    else:
+        missing = f"{bench.peers} does not exist; `make bench` makes it"
+        bench.errors |= dict.fromkeys(names, missing)
+    bench.measure(groups)
+    for env, name in ours.items():
+        facts = bench.measured[name].facts
+        if json.loads(json.dumps(facts)) != sizes[env]:
+            raise ValueError(f"the peers of {name} must have the sizes {facts}")
+    over = (ours["Pendulum"], names[0])
+    bench.figure(
+        "Pendulum, default agent, one update per step: our step / SBX SAC's",
+        bench.ratio(*over),
+        "",
+        "<= 1.5",
+        bench.note(*over),
+    )
+    bench.figure(
+        "Pendulum: SB3 SAC's step / ours",
+        bench.ratio(names[1], ours["Pendulum"]),
+        "",
+        "",
+        bench.note(names[1]),
+    )
+    has_omnisafe = names[5] in bench.measured
+    for (library, env, _), name in zip(peers[2:], names[2:], strict=True):
+        whole = library == "omnisafe" or (name == names[4] and not has_omnisafe)
+        bench.figure(
+            f"PointGoal1 ({env.split('/')[0]}): step of {library} / ours",
+            bench.ratio(name, ours["PointGoal1"]),
+            "",
+            ">= 2.5" if whole else "",
+            bench.note(name, ours["PointGoal1"]),
+        )
+
+
+START = """if True:
+    import sys
+    import orac
+    def spins(observation, action, next_observation, info):
+        return float(abs(next_observation[2]) > 6)
+    if sys.argv[1] == "maze":
+        agent = orac.ORAC("orac/GuardedMaze-v0", preset="fast")
+    else:
+        agent = orac.ORAC("Pendulum-v1", cost_fn=spins, cost_limit=2)
+    training = agent.config.training
+    log = -(-training.log_every // training.num_envs)
+    rounds = -(-training.learning_starts // training.num_envs)
+    while rounds > 0:
+        agent.runner.advance(min(rounds, log), log)
+        rounds -= log
+    while not int(agent.runner.state.agent.gradient_steps):
+        agent.runner.advance(1, log)
+"""
+
+
+def startup(bench: Bench) -> None:
+    """Commands that only print, imports, and the time until the first update."""
+    commands = {
+        "import orac": (["-c", "import orac"], 0.5),
+        "orac --help": (["-m", "orac", "--help"], 0.4),
+        "orac train --algo orak": (["-m", "orac", "train", "--algo", "orak"], 0.4),
+        "orac config": (["-m", "orac", "config"], 0.4),
+        "orac agents": (["-m", "orac", "agents"], 0.4),
+        "orac envs": (["-m", "orac", "envs"], 0.4),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(bench.repeats):
+            for name, (command, _) in commands.items():
+                found.setdefault(name, []).append(bench.process(command, folder))
+        for name, (_, target) in commands.items():
+            seconds(bench, name, found[name], f"<= {target}")
+    found = {}
+    for _ in range(bench.repeats):
+        for case in ("maze", "Pendulum"):
+            with tempfile.TemporaryDirectory() as folder:
+                for heat in ("cold", "warm"):
+                    times = bench.process(["-c", START, case], folder)
+                    found.setdefault(f"{case}, {heat}", []).append(times)
+    for name, times in found.items():
+        target = "<= 12" if name.endswith("cold") else "<= 5"
+        seconds(bench, f"import to first update: {name}", times, target)
+
+
+def seconds(
+    bench: Bench, name: str, times: list[tuple[float, float]], target: str
+) -> None:
+    """Add a figure of CPU seconds, with the wall seconds as its note."""
+    cpu, wall = (statistics.median(column) for column in zip(*times, strict=True))
+    bench.figure(name, cpu, "CPU s", target, f"{wall:.2f} s")
+
+
+def memory(bench: Bench) -> None:
+    """Peak memory of a run with a full replay."""
+    name = "memory PointGoal1"
+    bench.measure([bench.ours(name)])
+    found = bench.measured[name]
+    size = found.facts["replay"]
+    note = f"of which the replay of a million rows is {size:.0f} MB"
+    bench.figure("peak memory, PointGoal1", found.peak, "MB", "", note)
+
+
+GROWTH = {
+    "num_quantiles": (8, 16, 32, 64),
+    "num_cost_critics": (1, 2, 4, 8),
+    "batch": (64, 128, 256, 512),
+    "width": (64, 128, 256, 512),
+    "constraints": (1, 2, 4),
+    "seeds": (1, 2, 4),
+}
+
+
+def growth(bench: Bench) -> None:
+    """How the time of an update grows with each size of the general preset."""
+    names = {
+        what: [f"update general with {what}={size}" for size in sizes]
+        for what, sizes in GROWTH.items()
+    }
+    bench.measure([bench.ours(*(name for row in names.values() for name in row))])
+    for what, row in names.items():
+        first, last = GROWTH[what][0], GROWTH[what][-1]
+        bench.figure(
+            f"update, {what} from {first} to {last} ({last // first} times): time",
+            bench.ratio(row[-1], row[0]),
+            "times",
+            "",
+            bench.note(*row),
+        )
+
+
+SECTIONS = {
+    "updates": updates,
+    "acting": acting,
+    "loops": loops,
+    "startup": startup,
+    "memory": memory,
+    "growth": growth,
+}
+
+
+def busy_processes(before: dict[int, tuple[str, float]], seconds: float) -> list[str]:
+    """Return the names of other processes that used more than 5 % of a processor."""
+    now = process_times()
+    shares = {
+        pid: (name, (cpu - before.get(pid, (name, 0.0))[1]) / seconds)
+        for pid, (name, cpu) in now.items()
+        if pid != os.getpid()
+    }
+    busy = sorted(shares.values(), key=lambda item: -item[1])
+    return [f"{name} {share:.0%}" for name, share in busy if share > 0.05]
+
+
+def process_times() -> dict[int, tuple[str, float]]:
+    """Return name and CPU seconds of every process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, fields = path.read_text().rsplit(")", 1)
+            ticks = sum(map(int, fields.split()[11:13]))
+            seconds = ticks / os.sysconf("SC_CLK_TCK")
+            found[int(path.parent.name)] = (name.split("(", 1)[1], seconds)
+    return found
+
+
+def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
+    """Write README.md, figures.csv and measured.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = ["figure", "measured", "target", "", "milliseconds or notes"]
+    with open(folder / "figures.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["figure", "value", "unit", "target", "reached", "note"])
+        for f in bench.figures:
+            reached = "" if f.reached is None else f.reached
+            writer.writerow([f.name, f.value, f.unit, f.target, reached, f.note])
+    data = {
+        **circumstances,
+        "measured": {name: m._asdict() for name, m in bench.measured.items()},
+        "errors": bench.errors,
+    }
+    (folder / "measured.json").write_text(json.dumps(data, indent=1) + "\n")
+    rows = [header, ["---"] * len(header), *(f.cells() for f in bench.figures)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    machine = circumstances["machine"]
+    others = ", ".join(circumstances["others"]) or "nothing"
+    (folder / "README.md").write_text(
+        "# Benchmarks\n\n"
+        f"`make bench` at commit {machine['commit']}, with Python "
+        f"{machine['versions']['python']} and jax {machine['versions']['jax']} on "
+        f"{machine['cpu_count']} processors, of which each process used one. These are "
+        f"medians of {bench.repeats} repeats in CPU milliseconds; the workloads of a "
+        "section took turns. Compare ratios, not milliseconds, between runs. Load before "
+        f"the start: {circumstances['load']:.1f}. Other processes during the run (share "
+        f"of a processor): {others}.\n\n{table}\n\n"
+        "The floor of an update is its matrix products, once each, computed by XLA in the "
+        "same loop with the same compiler options; `benchmarks/floor.py` defines them. "
+        "`figures.csv` has the table, `measured.json` all medians and the machine. "
+        "[safety_gym.md](safety_gym.md) compares the implementations of "
+        "Safety-Gymnasium.\n"
+    )
 
 
 def main() -> None:
@@ -201,6 +460,8 @@ def main() -> None:
     about = "Python of the environment that has the other libraries"
     peers = HERE.parent / ".venv-peers/bin/python"
     parser.add_argument("--peers", type=Path, default=peers, help=about)
+    about = "write the table and the machine to results/benchmarks"
+    parser.add_argument("--record", action="store_true", help=about)
     chosen = parser.parse_args()
     for section in chosen.sections:
         if section not in SECTIONS:
@@ -211,9 +472,20 @@ def main() -> None:
     if processor is None:
         processor = max(os.sched_getaffinity(0))
     bench = Bench(processor, chosen.repeats, chosen.peers, chosen.products)
-    print(f"processor {processor} of {os.cpu_count()}, load {os.getloadavg()[0]:.1f}")
+    load, began, before = os.getloadavg()[0], time.perf_counter(), process_times()
+    print(
+        f"processor {processor} of {os.cpu_count()}, load {load:.1f} before the start"
+    )
     for section in chosen.sections or SECTIONS:
         SECTIONS[section](bench)
+    others = busy_processes(before, time.perf_counter() - began)
+    print("Other processes, as shares of a processor:", ", ".join(others) or "none")
+    if chosen.record:
+        from orac.runs.machine import describe_machine
+
+        machine = describe_machine()
+        circumstances = {"machine": machine, "load": load, "others": others}
+        record(bench, HERE.parent / "results/benchmarks", circumstances)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The list has every product that one gradient step mathematically needs, with the
 the update uses: forward for the targets; forward, input gradient and weight gradient for
 each trained network (no input gradient where the input is data); forward and input gradient
 of the critics for the actor. Every member of an ensemble has its own products. Nothing
-element-wise is counted.
+element-wise is counted, and an outer product (inner size 1) is element-wise.
 """
 
 from itertools import pairwise
@@ -44,6 +44,12 @@ class Product(NamedTuple):
     def flops(self) -> int:
         return 2 * self.layer.rows * self.layer.inputs * self.layer.outputs
 
+    @property
+    def inner(self) -> int:
+        """The size that the product sums over."""
+        _, rows, inputs, outputs = self.layer[:4]
+        return {"forward": inputs, "weights": rows, "inputs": outputs}[self.kind]
+
     def describe(self) -> str:
         rows, inputs, outputs = self.layer[1:4]
         sizes = {
@@ -73,13 +79,17 @@ def cost_layers(
         return mlp_layers("cost critic", batch, (inputs, *config.hidden_sizes, outputs))
     *features, merged = config.hidden_sizes
     width, rows = features[-1], batch * quantiles
+    merge = Layer("merge", rows, width, merged, reads_data=False)
+    if config.shared_fractions and batch >= width:
+        # The embedding scales the weights, not the rows: fewer and wider rows.
+        merge = Layer("merge", batch, width, quantiles * merged, reads_data=False)
     embedding = Layer(
         "embedding", quantiles, config.embedding_size, width, True, has_gradient=False
     )
     return [
         *mlp_layers("cost critic", batch, (inputs, *features)),
         embedding,
-        Layer("merge", rows, width, merged, reads_data=False),
+        merge,
         Layer("output", rows, merged, 1, reads_data=False),
     ]
 
@@ -105,7 +115,7 @@ def products_of(problem: Problem, config: AgentConfig, batch: int) -> list[Produ
                 for layer in at_policy
                 if layer.has_gradient
             ]
-    return found
+    return [product for product in found if product.inner > 1]
 
 
 def training_products(layers: list[Layer], member: int) -> list[Product]:

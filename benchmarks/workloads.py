@@ -204,7 +204,105 @@ def floor(name: str) -> Workload:
     return Workload(lambda: jax.block_until_ready(program()), LOOP, facts)
 
 
-WORKLOADS: dict[str, Callable[[str], Workload]] = {"update": update, "floor": floor}
+def act(name: str) -> Workload:
+    """Return the behaviour policy of one environment, with its optimistic shift."""
+    import jax
+    import jax.numpy as jnp
+
+    from orac.core import agent as agent_core
+    from orac.core.cost_models import Context
+    from orac.core.risk_forms import make_learner
+    from orac.training.xla import compiler_options
+
+    config, problem, _ = learning(name)
+    learner = make_learner(problem, config)
+
+    def choose(key: Any, state: Any, observation: Any, context: Any) -> Any:
+        return agent_core.act(key, state, observation, context, 4.0, learner)[0]
+
+    program = jax.jit(choose, compiler_options=compiler_options())
+    state = jax.jit(lambda key: agent_core.init(key, learner))(jax.random.key(0))
+    context = Context.start(1, jnp.full(problem.num_constraints, 0.5))
+    arguments = (jax.random.key(1), state, jnp.zeros((1, problem.observation_size)))
+    return Workload(lambda: jax.block_until_ready(program(*arguments, context)), 1, {})
+
+
+def loop(name: str) -> Workload:
+    """Return rounds of a whole training loop that has started to learn.
+
+    In `Pendulum` the default agent takes one gradient step per step; `PointGoal1` has the
+    fast preset of the task.
+    """
+    import orac
+
+    settings: dict[str, Any] = {
+        "training.learning_starts": 400,
+        "training.buffer_size": 20_000,
+    }
+    if name == "Pendulum":
+        agent = orac.ORAC(
+            "Pendulum-v1",
+            cost_fn=spins,
+            cost_limit=2,
+            settings={**settings, "training.gradient_steps": 1},
+        )
+    else:
+        agent = orac.ORAC("orac/SafetyPointGoal1-v0", preset="fast", settings=settings)
+    runner, num_envs = agent.runner, agent.config.training.num_envs
+    rounds = 400 // num_envs
+    runner.advance(rounds, rounds)
+    return Workload(
+        lambda: runner.advance(rounds, rounds),
+        rounds * num_envs,
+        loop_facts(agent.config),
+    )
+
+
+def loop_facts(config: Any) -> dict[str, Any]:
+    """Return the sizes that a peer must share."""
+    training = config.training
+    return {
+        "hidden_sizes": config.agent.hidden_sizes,
+        "batch_size": training.batch_size,
+        "num_envs": training.num_envs,
+        "gradient_steps": training.gradient_steps,
+    }
+
+
+def spins(observation: Any, action: Any, next_observation: Any, info: Any) -> float:
+    """Return the cost of the README's pendulum."""
+    return float(abs(next_observation[2]) > 6)
+
+
+def memory(name: str) -> Workload:
+    """Return rounds of the loop of PointGoal1 with a full replay of a million rows."""
+    import jax
+
+    import orac
+
+    settings = {"training.learning_starts": 400, "training.buffer_size": 1_000_000}
+    agent = orac.ORAC(f"orac/Safety{name}-v0", preset="fast", settings=settings)
+    runner = agent.runner
+    runner.advance(50, 50)
+    replay = runner.state.replay
+    fill = jax.jit(
+        lambda storage: jax.tree.map(lambda x: (x + 1).astype(x.dtype), storage),
+        donate_argnums=0,
+    )
+    full = replay._replace(storage=fill(replay.storage), inserted=replay.inserted * 0)
+    full = full._replace(inserted=full.inserted + 1_000_000)
+    runner.state = runner.state._replace(replay=full)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(full)) / 2**20
+    return Workload(lambda: runner.advance(50, 50), 400, {"replay": size})
+
+
+WORKLOADS: dict[str, Callable[[str], Workload]] = {
+    "update": update,
+    "floor": floor,
+    "act": act,
+    "loop": loop,
+    "memory": memory,
+}
 
 
 def prepare(name: str) -> Workload:

@@ -13,6 +13,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -68,8 +69,10 @@ from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
+from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogger
 from orac.training.state import memory_needs
+from orac.training.xla import keep_compiled_programs
 
 CERTIFY = 1_000
 """Number of the first sample of a certification. Training uses smaller ones, and so do the
@@ -106,6 +109,7 @@ class Agent:
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
         presets.check_algorithm(config)
+        keep_compiled_programs()
         config, cost_function = with_cost_fn(config, cost_fn)
         self.runner = make_runner(env, config, cost_function, host_options or {})
         self.run_path: Path | None = None
@@ -115,6 +119,8 @@ class Agent:
         self._checked: tuple[Any, Any] = None, None
         self._certified: int | None = None
         """Place of the candidate that was certified, which is then delivered."""
+        self.profile: Profiler | None = None
+        """Where the time of the last call of `learn` went, if it was asked for."""
         self.stop_signal: int | None = None
         """Number of the signal that stopped the last call of `learn`, or None."""
 
@@ -150,6 +156,7 @@ class Agent:
         out: str | Path | None = None,
         name: str = "default",
         trackers: Sequence[str] = ("tensorboard",),
+        profile: bool = False,
     ) -> "Agent":
         """Train until `total_timesteps` environment steps have been taken in total.
 
@@ -157,7 +164,8 @@ class Agent:
         steps. With `out`, logs and checkpoints are written to a run directory below it,
         and `orac.resume` continues from there after any interruption. The callback
         receives an `Event` at each log row and each evaluation; the run stops when it
-        returns False.
+        returns False. With `profile`, `agent.profile.table()` says afterwards where the
+        time went.
         """
         check_callback(callback)
         self._set_total(total_timesteps)
@@ -192,7 +200,7 @@ class Agent:
             )
             self.run_path = run.path
             logger = RunLogger(run, self.runner, trackers)
-        self._train(logger, callback, progress_bar)
+        self._train(logger, callback, progress_bar, profile)
         return self
 
     def _set_total(self, total_timesteps: int | None) -> None:
@@ -210,13 +218,21 @@ class Agent:
             self.runner.configure(replace(self.config, training=training))
 
     def _train(
-        self, logger: Logger, callback: Callback | None, progress_bar: bool
+        self,
+        logger: Logger,
+        callback: Callback | None,
+        progress_bar: bool,
+        profile: bool = False,
     ) -> None:
         total = self.config.training.total_steps
         self._certified = None
         on_host = isinstance(self.runner, HostRunner)
+        self.profile = Profiler(self.runner, logger) if profile else None
         try:
-            with Progress(total, self.num_timesteps, quiet=not progress_bar) as bar:
+            with (
+                self.profile or nullcontext(),
+                Progress(total, self.num_timesteps, quiet=not progress_bar) as bar,
+            ):
                 if self.num_timesteps < total:
                     bar.notes(notes.start_notes(self.config, self.spec, on_host))
                 self.stop_signal = run_loop(

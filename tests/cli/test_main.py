@@ -190,7 +190,7 @@ def test_help_listings_and_mistakes_do_not_import_jax():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "orac-iqn" in done.stdout and ENV in done.stdout
-    assert "orak" in done.stderr and "agent.kappa" in done.stderr
+    assert "'orak'" in done.stderr and "mean 'kappa'" in done.stderr
 
 
 def test_an_unexpected_error_keeps_its_traceback(monkeypatch):

@@ -78,6 +78,30 @@ def test_train_prints_each_limit_in_both_units(tmp_path, capsys, monkeypatch):
     )
 
 
+ACTIVITIES = (
+    *("acting", "environment", "storing and updating", "evaluating"),
+    *("saving", "compiling", "everything else"),
+)
+
+
+@pytest.mark.parametrize("env", [ENV, "Pendulum-v1"])
+def test_profile_says_where_the_time_of_both_loops_went(tmp_path, capsys, env):
+    arguments = [f"--env-id={env}", "--algo=wcsac", f"--out={tmp_path}", "--profile"]
+    if env != ENV:
+        arguments.append("--cost-fn=helpers.command_examples:spins")
+    assert main(["train", *arguments, *train_arguments(800, 400)]) == 0
+    _, table = capsys.readouterr().out.split(
+        "Where the time of these 800 steps went:\n"
+    )
+    rows = {line[2:23].strip(): line[24:].split() for line in table.splitlines()[:8]}
+    assert tuple(rows) == (*ACTIVITIES, "in total")
+    seconds = {name: float(row[0]) for name, row in rows.items()}
+    assert all(seconds[name] >= 0 for name in ACTIVITIES)
+    total = sum(seconds[name] for name in ACTIVITIES)
+    assert abs(total - seconds["in total"]) < 0.1
+    assert seconds["storing and updating"] > 0 and seconds["evaluating"] > 0
+
+
 def test_the_same_run_cannot_be_started_twice(trained_run, capsys):
     out = trained_run.parents[3]
     arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]

@@ -17,6 +17,11 @@ QUICK = [
 ]
 
 
+def spins(observation, action, next_observation, info):
+    """Return a cost of Pendulum: 1 if it turns fast."""
+    return float(abs(next_observation[2]) > 6)
+
+
 def train_arguments(total_steps, evaluate_every, num_envs=8):
     """Return the options of a run of that length."""
     return [

@@ -96,6 +96,8 @@ def add_train_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("--out", default="runs", help="root of the run directories (default: runs)")
     option("--name", default="default", help="name of the run's directory (default)")
+    about = "print at the end where the time of a step went"
+    option("--profile", action="store_true", help=about)
     add_progress_options(parser)
 
 

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 def run_train(options: argparse.Namespace) -> int:
     """Train a new agent."""
+    config, _ = resolve_config(options)
+    presets.check_algorithm(config)
+    # JAX is imported here, after the options were checked.
     from orac.api import Agent, ShortRunWarning, choose_env
 
-    config, _ = resolve_config(options)
     # Only an id that was typed may import its module; that of a file must not.
     env = options.env_id or choose_env(config, None)
     agent = Agent(
@@ -45,7 +47,10 @@ def run_train(options: argparse.Namespace) -> int:
             out=options.out,
             name=options.name,
             trackers=tuple(options.track or ("tensorboard",)),
+            profile=options.profile,
         )
+    if agent.profile:
+        print(agent.profile.table())
     assert agent.run_path is not None
     return finish(agent, agent.run_path, options.cost_bound)
 

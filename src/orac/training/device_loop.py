@@ -103,13 +103,17 @@ def init(
     # Fold in 0 first: `split` would give the keys that RUN and EVALUATE fold in.
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
-    state = init_train_state(
+    # An environment may return one buffer twice; donation needs each leaf to be its own.
+    env_state, observation = copy_arrays((env_state, observation))
+    return init_train_state(
         agent_key, env_state, observation, env.spec, learner, config
     )
-    # An environment may return one buffer twice; donation needs each leaf to be its own.
-    compiled = state._replace(measured=(), candidates=())
-    copied = jax.tree.map(jnp.copy, compiled)
-    return copied._replace(measured=state.measured, candidates=state.candidates)
+
+
+@jax.jit
+def copy_arrays(arrays: Any) -> Any:
+    """Return copies of all arrays, made by one program."""
+    return jax.tree.map(jnp.copy, arrays)
 
 
 @cache

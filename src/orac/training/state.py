@@ -79,9 +79,11 @@ def init_train_state(
     num_envs = config.training.num_envs
     # Compiled as a whole: otherwise each of its many small draws is compiled separately.
     agent = jax.jit(lambda key: agent_core.init(key, learner))(agent_key)
-    pivot = sample_pivot(
-        pivot_key, agent.pivot.params, config.agent.pivot.std, num_envs
-    )
+    draw = sample_pivot
+    if learner.costs.outer_step is None:
+        # Nothing reads the pivots, so their last bits do not matter.
+        draw = jax.jit(sample_pivot, static_argnums=(2, 3))
+    pivot = draw(pivot_key, agent.pivot.params, config.agent.pivot.std, num_envs)
     return TrainState(
         agent=agent,
         replay=(),  # type: ignore[arg-type]
