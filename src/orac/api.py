@@ -44,6 +44,8 @@ from orac.core.agent import (
 )
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
+from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
+from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.costs import (
     CostFn,
     check_env_module,
@@ -52,6 +54,7 @@ from orac.envs.gym_adapter.costs import (
     name_of_cost_fn,
 )
 from orac.envs.gym_adapter.make import check_environment, make_host
+from orac.envs.registry import is_of_library
 from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
@@ -502,7 +505,8 @@ def make_agent(
 
     `preset` is "paper", "fast" or "general" (see `config.presets`); by default "paper" for
     the paper's environments and "general" for others.
-    `env` is an id, an environment, a factory or a JAX environment. `settings` maps dotted
+    `env` is an id, an environment, a factory, a JAX environment, or one of Brax or MuJoCo
+    Playground (`"brax:halfcheetah"`). `settings` maps dotted
     config fields to values, as in `{"agent.kappa": 0.5}`. Pass several constraints as
     `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
     go to `envs.gym_adapter.make.make_host` (`cost_bound`, `cost_keys`, ...).
@@ -688,6 +692,19 @@ def make_runner(
     params = dict(config.env.params)
     if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
         env = envs.make(env, **params)
+    if is_of_library(env) if isinstance(env, str) else is_brax_like(env):
+        for name in host_options:
+            check_choice(f"an option of {config.env.id}", name, BRAX_OPTIONS)
+        adapted = adapt_brax(
+            env,
+            params=params,
+            episode_length=config.env.episode_length,
+            cost_fn=cost_fn,
+            cost_names=[constraint.name for constraint in config.constraints],
+            **host_options,
+        )
+        check_memory(memory_needs(adapted.spec, config, with_replay=False))
+        return DeviceRunner(adapted, config)
     if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
         if cost_fn is not None:
             raise ValueError(

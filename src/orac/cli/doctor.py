@@ -32,6 +32,7 @@ EXTRAS = {
     "stablehlo": (("flatbuffers",), "policies as StableHLO files"),
     # `orac.envs.safety` knows which modules it needs.
     "safety": ((), "Safety-Gymnasium"),
+    "brax": (("brax",), "environments of Brax"),
     "tune": (("optuna",), "tuning"),
     "ray": (("ray",), "clusters"),
     "wandb": (("wandb",), "Weights & Biases"),

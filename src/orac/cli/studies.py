@@ -7,6 +7,7 @@ from pathlib import Path
 from orac.cli.train import resolve_config
 from orac.config.validation import check_choice, check_count
 from orac.envs.gym_adapter.costs import allow_module
+from orac.envs.registry import is_of_library
 from orac.experiments import run_study
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import with_settings
@@ -86,9 +87,11 @@ def run_tune(options: argparse.Namespace) -> int:
     tune.check_options(tune_options)
     tune.check_folder(tune_options.out)
     # The workers may import the modules that were typed here, but none that a file names.
-    for name in (options.env_id or "").rpartition(":")[0], options.cost_fn or "":
+    env_id = options.env_id or ""
+    module = "" if is_of_library(env_id) else env_id.rpartition(":")[0]
+    for name in (module, (options.cost_fn or "").partition(":")[0]):
         if name:
-            allow_module(name.partition(":")[0])
+            allow_module(name)
     env = options.env_id or choose_env(config, None)
     agent = Agent(env, config, cost_fn=options.cost_fn)
     config = agent.config

@@ -25,9 +25,21 @@ JAX_ENVS = {
 """Class of each environment that is written in JAX, by id."""
 
 
+LIBRARIES = {
+    "brax": ("brax", "brax.envs"),
+    "playground": ("playground", "mujoco_playground"),
+}
+"""Package and module of the libraries whose environments are called `<library>:<name>`."""
+
+
 def has_jax_form(env_id: str) -> bool:
     """Return whether `make` can build this environment, so that training can be compiled."""
     return env_id in JAX_ENVS
+
+
+def is_of_library(env_id: str) -> bool:
+    """Return whether an id names an environment of Brax or MuJoCo Playground."""
+    return env_id.partition(":")[0] in LIBRARIES and ":" in env_id
 
 
 def make(env_id: str, **parameters: Any) -> Environment:

@@ -280,6 +280,9 @@ def acquire_lock(path: Path) -> int:
     A forked process shares the lock until `_drop_locks` has run there, which may take a
     moment on a busy machine: so a lock whose owner has exited is waited for.
     """
+    # Choice: the package filelock would replace only the three lines of `try_lock`. Who
+    # owns the lock, the refusal of links and pipes in its place, and the descriptors that
+    # forked workers drop would still be written here, with access to its private fields.
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):

@@ -239,7 +239,8 @@ def retest_episodes(config: Config, episode_length: int | None) -> int:
         for c in config.constraints
     ]
     wanted = math.ceil(RETEST_TAIL / min(tails, default=1.0))
-    if registry.has_jax_form(config.env.id):
+    env_id = config.env.id
+    if registry.has_jax_form(env_id) or registry.is_of_library(env_id):
         return wanted
     allowed = RETEST_SHARE * config.training.total_steps / (episode_length or 1)
     return max(min(wanted, int(allowed)), 1)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from orac.config.validation import did_you_mean
+from orac.envs.registry import is_of_library
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
@@ -355,7 +356,7 @@ def allow_module(module: str) -> None:
 def check_env_module(env_id: str) -> None:
     """Raise an error if making this id, which is from a file, would import a module."""
     module = env_id.rpartition(":")[0]
-    if module and module not in sys.modules:
+    if module and module not in sys.modules and not is_of_library(env_id):
         raise NotImported(
             module,
             f"the environment is {env_id!r}, and orac never imports code that a file "

@@ -1,0 +1,269 @@
+"""Environments of Brax and MuJoCo Playground.
+
+Most tests use a small environment with the interface of both, so that they are quick; the
+slow ones train in a real task of each library.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import orac
+from orac.cli.main import main
+from orac.envs.base import reset_batch, step_batch
+from orac.envs.brax_adapter import adapt, is_brax_like, vector
+
+SETTINGS = {
+    "training.total_steps": 800,
+    "training.learning_starts": 200,
+    "training.log_every": 200,
+    "training.batch_size": 32,
+    "training.buffer_size": 1000,
+    "training.gradient_steps": 0.125,
+    "evaluation.every": 400,
+    "evaluation.episodes": 4,
+    "agent.hidden_sizes": [16, 16],
+    "agent.num_quantiles": 8,
+}
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class State:
+    """The fields that the states of both libraries have."""
+
+    obs: Any
+    reward: Any
+    done: Any
+    metrics: dict = field(default_factory=dict)
+    info: dict = field(default_factory=dict)
+
+
+class Walk:
+    """A random walk that ends above 3. Like theirs, its step changes the given dicts."""
+
+    observation_size = property(lambda self: 1 / 0)
+    action_size = 1
+
+    def reset(self, rng):
+        first = jax.random.uniform(rng, (1,))
+        zero = jnp.zeros(())
+        metrics = {"cost": zero, "height": zero}
+        return State(first, zero, zero, metrics, {"rng": rng})
+
+    def step(self, state, action):
+        state.info["rng"], key = jax.random.split(state.info["rng"])
+        height = state.obs + action + 0.1 * jax.random.normal(key, (1,))
+        state.metrics.update(cost=jnp.abs(height[0]), height=height[0])
+        done = jnp.where(height[0] > 3, 1.0, 0.0)
+        return State(height, height[0], done, state.metrics, state.info)
+
+
+def make(env=None, **options):
+    defaults = {"episode_length": 5, "cost_fn": None, "cost_names": ("cost",)}
+    return adapt(env or Walk(), params={}, **defaults | options)
+
+
+def play(env, action, steps, num_envs=3):
+    """Return the steps of a batch with one constant action, and what is acted on next."""
+    state, observation = reset_batch(env, jax.random.key(0), num_envs)
+    found = [(observation, None)]
+    run = jax.jit(lambda key, state, a: step_batch(env, key, state, a))
+    for t in range(steps):
+        state, observation, step = run(
+            jax.random.key(t), state, jnp.full((num_envs, 1), action)
+        )
+        found.append((observation, step))
+    return found
+
+
+def test_time_limit_is_a_truncation_with_the_true_last_observation():
+    found = play(make(), 0.0, 11)
+    for t, (observation, step) in enumerate(found[1:], 1):
+        assert not step.terminated.any()
+        assert (step.truncated == (t % 5 == 0)).all()
+        # The walk goes on from the last observation, and the next episode starts anew.
+        last = step.observation[:, 0]
+        before = found[t - 1][0][:, 0]
+        assert (np.abs(last - before) < 0.6).all()
+        assert (step.metrics["height"] == last).all()
+        restarted = ~np.isclose(observation[:, 0], last)
+        assert restarted.all() if t % 5 == 0 else not restarted.any()
+
+
+def test_end_of_the_task_is_a_termination():
+    found = play(make(), 1.0, 4)
+    ended = [step.terminated for _, step in found[1:]]
+    assert np.any(ended) and not np.any([step.truncated for _, step in found[1:]])
+    for observation, step in found[1:]:
+        over = step.observation[:, 0] > 3
+        assert (step.terminated == over).all() and (observation[over] <= 1).all()
+
+
+def test_end_at_the_time_limit_is_only_a_termination():
+    found = play(make(episode_length=4), 1.0, 4)
+    steps = [step for _, step in found[1:]]
+    assert not any((step.terminated & step.truncated).any() for step in steps)
+
+
+def test_cost_is_a_metric_or_computed_by_a_function():
+    step = play(make(), 0.5, 1)[1][1]
+    np.testing.assert_allclose(step.cost[:, 0], np.abs(step.observation[:, 0]))
+
+    def cost_fn(observation, action, next_observation, info):
+        return jnp.where(info["height"] > 0, 2.0 + action[0] - observation[0], 0.0)
+
+    first, (_, step) = play(make(cost_fn=cost_fn), 0.5, 1)
+    np.testing.assert_allclose(step.cost[:, 0], 2.5 - first[0][:, 0], rtol=1e-6)
+
+
+def test_reset_and_step_leave_their_arguments_as_they_are():
+    env = make()
+    state, _ = env.reset(jax.random.key(1))
+    before = jax.tree.map(np.asarray, state)
+    env.step(jax.random.key(2), state, jnp.ones(1))
+    jax.tree.map(np.testing.assert_array_equal, state, before)
+
+
+def test_privileged_observations_are_left_out():
+    seen = vector({"state": jnp.ones(3), "privileged_state": jnp.zeros(5)})
+    assert seen.shape == (3,)
+    assert vector({"a": jnp.ones(2), "b": jnp.zeros((2, 2))}).shape == (6,)
+
+
+def test_their_wrappers_are_taken_off():
+    class EpisodeWrapper:
+        action_size, observation_size, action_repeat = 1, 1, 1
+
+        def __init__(self, env, episode_length):
+            self.env, self.episode_length = env, episode_length
+
+        def reset(self, rng):
+            raise AssertionError("the wrapper must not be called")
+
+        step = reset
+
+    wrapped = EpisodeWrapper(Walk(), 7)
+    assert is_brax_like(wrapped)
+    env = make(wrapped, episode_length=None)
+    assert env.spec.episode_length == 7 and isinstance(env.env, Walk)
+    wrapped.action_repeat = 4
+    with pytest.raises(ValueError, match="action_repeat must be 1, got 4"):
+        make(wrapped)
+
+
+def test_environments_of_gymnasium_are_not_mistaken_for_theirs():
+    import gymnasium
+
+    env = gymnasium.make("Pendulum-v1")
+    assert not is_brax_like(env) and not is_brax_like(env.unwrapped)
+    assert is_brax_like(Walk()) and not is_brax_like(Walk)
+
+
+class Counted(Walk):
+    """A walk that counts its own time limit, inside of another wrapper."""
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        state.info["truncation"] = jnp.zeros(())
+        return state
+
+
+def float_of_tracer(observation, action, next_observation, info):
+    return float(next_observation[0])
+
+
+def two_costs(observation, action, next_observation, info):
+    return jnp.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        (
+            Walk(),
+            {"cost_names": ("fuel",)},
+            "'fuel' is not among its metrics .cost, hei",
+        ),
+        (
+            Walk(),
+            {"cost_keys": ("cost", "height")},
+            "one metric for each of the 1 const",
+        ),
+        (Walk(), {"cost_fn": float_of_tracer}, "write it with jax.numpy"),
+        (Walk(), {"cost_fn": two_costs}, "one number for each of the 1 .* got 2"),
+        (Walk(), {"cost_bound": (1, 2)}, "cost_bound must have one number for each"),
+        (Walk(), {"cost_bound": -1}, "cost_bound must be at least 0"),
+        (Walk(), {"episode_length": -1}, "episode_length must be a whole number"),
+        (Counted(), {}, "must not count its own time limit"),
+    ],
+)
+def test_what_cannot_work_is_refused(env, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(env, **options)
+
+
+def test_object_trains_in_the_compiled_loop_and_is_loaded_again(tmp_path):
+    env = Walk()
+    options = {"cost_limit": 3, "tail": 0.5, "episode_length": 10, "num_envs": 8}
+    agent = orac.ORAC(env, cost_bound=100, settings=SETTINGS, **options)
+    assert type(agent.runner).__name__ == "DeviceRunner"
+    assert agent.config.env.id == "Walk" and agent.spec.cost_bounds == (100,)
+    agent.learn(out=tmp_path, progress_bar=False)
+    evaluation = agent.evaluate(4)
+    assert evaluation["length/mean"] <= 10 and "env/height" in evaluation.summary
+    loaded = orac.load(agent.run_path, env)
+    assert loaded.evaluate(4)["reward/mean"] == evaluation["reward/mean"]
+
+
+def test_options_of_the_host_are_refused():
+    with pytest.raises(ValueError, match="an option of Walk must be one of cost_keys"):
+        orac.ORAC(Walk(), cost_limit=3, episode_length=10, vectorization="async")
+    with pytest.raises(ValueError, match="env_params must be left out"):
+        orac.ORAC(Walk(), cost_limit=3, env_params={"size": 3})
+
+
+def test_sac_needs_no_cost():
+    agent = orac.SAC(Walk(), episode_length=10, num_envs=8, settings=SETTINGS)
+    assert agent.spec.cost_names == ()
+
+
+BRAX = """
+import jax.numpy as jnp
+
+
+def fast(observation, action, next_observation, info):
+    return jnp.where(jnp.abs(next_observation[3]) > 1.0, 1.0, 0.0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_brax_task_trains_by_its_id(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pole.py").write_text(BRAX)
+    changes = [
+        f"--set={name}={value}".replace(" ", "") for name, value in SETTINGS.items()
+    ]
+    code = main(
+        [
+            *("train", "--env-id", "brax:inverted_pendulum", "--quiet"),
+            *("--cost-fn", "pole:fast", "--cost-limit", "3", "--num-envs", "8"),
+            *("--set", "env.episode_length=20", "--set", "env.params.backend=spring"),
+            *changes,
+        ]
+    )
+    printed = capsys.readouterr().out
+    assert code == 0 and "Evaluate it with: orac evaluate" in printed
+    (path,) = tmp_path.glob("runs/brax-inverted_pendulum/orac/default/seed-000")
+    assert main(["evaluate", str(path), "--cost-fn", "pole:fast", "--episodes=4"]) == 0
+    assert "cost/risk" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="Did you mean 'halfcheetah'"):
+        orac.ORAC("brax:half_cheetah", cost_limit=3)
+    with pytest.raises(ValueError, match="'cost' is not among its metrics"):
+        orac.ORAC("brax:inverted_pendulum", cost_limit=3)
