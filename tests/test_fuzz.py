@@ -5,12 +5,15 @@ each; `make fuzz` repeats them until ORAC_FUZZ_SECONDS have passed, and prints h
 """
 
 import os
+import re
 import shutil
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -20,19 +23,33 @@ from jaxtyping import TypeCheckError
 import orac.policy
 from helpers.run_examples import assert_same_bits, make_replay, make_state
 from helpers.synthetic_runs import make_config, write_run
+from orac import envs
 from orac.cli.main import is_user_error, main
 from orac.config import serialization
 from orac.config.schema import Config
+from orac.core.agent import init
 from orac.experiments.sweep import parse_grid
 from orac.reports import report
 from orac.reports.run_reader import read_columns, read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
+from orac.training.saving import load_agent, save_agent
+from orac.training.state import learner_for
 
 SECONDS = float(os.environ.get("ORAC_FUZZ_SECONDS", 0))
 CASES = 200 if SECONDS else 25
 
-KINDS = ("truncate", "flip", "insert", "swap", "delete", "duplicate", "link", "pipe")
+KINDS = (
+    *("truncate", "flip", "insert", "zero", "number", "empty"),
+    *("swap", "delete", "duplicate", "link", "pipe", "directory"),
+)
+IN_FILES = KINDS[:6]
+"""Damage to the bytes of one file; the others concern whole files of a directory."""
+NUMBERS = (
+    *(b"NaN", b"Infinity", b"-Infinity", b"-1", b"0", b"0.5", b"1e400", b"9" * 400),
+    *(b".nan", b".inf", b"true", b"null", b'""', b"[]", b"{}", b"1" + b"0" * 12),
+)
+"""What a number in a text is replaced by."""
 
 
 class Damage:
@@ -57,6 +74,13 @@ class Damage:
                 data = data[:high] + data[low:high] + data[high:]
             elif kind == "delete":
                 data = data[:low] + data[high:]
+            elif kind == "zero":
+                data = data[:low] + bytes(high - low) + data[high:]
+            elif kind in ("empty", "directory"):
+                data = b""
+            elif kind == "number":
+                number = NUMBERS[byte % len(NUMBERS)]
+                data = data[:at] + re.sub(rb"-?\d[\d.e+-]*", number, data[at:], count=1)
             elif kind == "swap":
                 data = data[high:] + data[low:high] + data[:low]
             elif data:
@@ -72,7 +96,7 @@ class Damage:
                 return
             file = files[int(which * len(files)) % len(files)]
             other = files[int(place * len(files)) % len(files)]
-            if kind in ("truncate", "flip", "insert"):
+            if kind in IN_FILES:
                 data = Damage([change]).of_bytes(file.read_bytes())
                 file.unlink()
                 file.write_bytes(data)
@@ -88,6 +112,9 @@ class Damage:
                 file.with_name(f"{file.name}-copy").write_bytes(data)
             elif kind == "delete":
                 file.unlink()
+            elif kind == "directory":
+                file.unlink()
+                file.mkdir()
             elif kind == "link":
                 file.unlink()
                 file.symlink_to(victim)
@@ -229,6 +256,41 @@ def exported_policy(folder, damage):
     assert found is None or np.array_equal(found, action)
 
 
+def saved_monitor(folder, damage):
+    file = folder / "monitor.json"
+    good = orac.Monitor(5, 0.05, 0.95, 24)
+    for cost in (1.0, 4.0, 20.0):
+        good.update(cost)
+    good.save(file)
+    file.write_bytes(damage.of_bytes(file.read_bytes()))
+    found = attempt(lambda: orac.Monitor.load(file))
+    if found is not None:
+        assert found.sentence() == good.sentence()
+        assert found.update(7.0) == good.update(7.0)
+        assert found.cvar_bounds == good.cvar_bounds
+
+
+@cache
+def agent_bytes():
+    """Return the file of a small agent that was not trained, and its parameters."""
+    config = make_config("sac-lag", changes=["agent.hidden_sizes=[8, 8]"])
+    env = envs.make(config.env.id)
+    learner = learner_for(env.spec, config)
+    state = init(jax.random.key(0), learner)
+    with tempfile.TemporaryDirectory() as folder:
+        save_agent(Path(folder) / "agent", config, env.spec, state)
+        return (Path(folder) / "agent").read_bytes(), state
+
+
+def saved_agent(folder, damage):
+    data, state = agent_bytes()
+    file = folder / "agent"
+    file.write_bytes(damage.of_bytes(data))
+    found = attempt(lambda: load_agent(file))
+    if found is not None:
+        assert_same_bits(found[1], state)
+
+
 def command_line(folder, damage):
     file = folder / "grid.yaml"
     file.write_bytes(damage.of_bytes(CONFIG.encode()))
@@ -243,6 +305,8 @@ PROPERTIES = (
     checkpoints,
     csv_file,
     exported_policy,
+    saved_monitor,
+    saved_agent,
     command_line,
 )
 
