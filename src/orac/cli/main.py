@@ -26,7 +26,7 @@ from orac.cli.options import (
     add_train_options,
     add_tune_options,
 )
-from orac.runs.machine import limit_threads, threads_of
+from orac.runs.machine import is_out_of_memory, limit_threads, threads_of
 
 COMMANDS = {
     "train": ("train", "train an agent in an environment", add_train_options),
@@ -104,11 +104,6 @@ def is_user_error(error: Exception) -> bool:
     from orac.runs.directory import RunInUse
 
     return isinstance(error, RunInUse) or is_out_of_memory(error)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python, or the device that JAX uses, has no memory left."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -66,7 +66,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_dict(value, typing.cast(type, hint), where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):
         if value is None:
             return None
         return _convert(value, arguments[0], where)

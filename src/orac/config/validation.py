@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if is_number(value) else "a number with hundreds of digits"
 
 
-def check_seed(what: str, value: int) -> None:
+def check_seed(what: str, value: Any) -> None:
     """Raise an error for a seed of more than 32 bits, of which JAX would drop some."""
     check_count(what, value, 0, high=2**32 - 1)
 

@@ -61,6 +61,13 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
     varied = {k: _listed(v, f"vary.{k}") for k, v in _mapping(grid, "vary").items()}
     env_ids = _listed(grid.get("envs", ["orac/GuardedMaze-v0"]), "envs")
     algos = _listed(grid.get("algos", ["orac"]), "algos")
+    for key, command in (("envs", "envs"), ("algos", "agents")):
+        for value in env_ids if key == "envs" else algos:
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"an entry of {key} must be a name, got {value!r}. `orac {command}` "
+                    "lists some."
+                )
     counts = [len(x) for x in (env_ids, algos, *varied.values(), seeds)]
     check_count("the number of runs of a grid", math.prod(counts), high=MAX_RUNS)
     cases = tuple(

@@ -190,3 +190,8 @@ def available_memory() -> int | None:
     if allowed != resource.RLIM_INFINITY:
         limits.append(allowed)
     return max(0, min(limits)) if limits else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python, or the device that JAX uses, has no memory left."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

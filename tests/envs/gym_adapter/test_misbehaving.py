@@ -183,23 +183,36 @@ sys.path.insert(0, {tests!r})
 from helpers.gym_probes import Counter
 from orac.training.loop import interruptible
 
+def hang():
+    print("hanging", flush=True)
+    while True:
+        time.sleep(0.01)
+
 class Hanging(Counter):
+    episodes = 0
     def step(self, action):
-        print("hanging", flush=True)
-        while True:
-            time.sleep(0.01)
+        if {call!r} == "step":
+            hang()
+        return super().step(action)
+    def reset(self, **options):
+        self.episodes += 1
+        if {call!r} == "reset" and self.episodes > 1:
+            hang()
+        return super().reset(**options)
 
 from orac.envs.gym_adapter.make import make_host
 import numpy as np
 host = make_host(Hanging, episode_length=3, cost_names=["cost"])
 host.reset(0)
 with interruptible():
-    host.step(np.zeros((1, 1)))
+    for _ in range(4):
+        host.step(np.zeros((1, 1)))
 """
 
 
-def test_a_second_interrupt_ends_a_step_that_hangs():
-    code = HANG.format(tests=str(Path(__file__).parents[2]))
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_a_second_interrupt_ends_a_step_or_a_reset_that_hangs(call):
+    code = HANG.format(tests=str(Path(__file__).parents[2]), call=call)
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,

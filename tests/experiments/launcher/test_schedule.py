@@ -96,6 +96,32 @@ def test_run_whose_worker_is_killed_twice_is_told_apart_from_a_failed_one(tmp_pa
     )
 
 
+OUT_OF_MEMORY = """
+import sys
+from orac.experiments.launcher import worker
+def train(order, parent_gone):
+    raise {error}
+worker.train_or_resume = train
+sys.exit(worker.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "error", ["MemoryError('512 GB')", "RuntimeError('RESOURCE_EXHAUSTED: 512 GB')"]
+)
+def test_a_worker_without_memory_starts_once_more_as_a_killed_one(tmp_path, error):
+    program = (sys.executable, "-c", OUT_OF_MEMORY.format(error=error))
+    lines = []
+    backend = Processes(1, program=program)
+    outcomes = run_all(plan(tmp_path, (0,)), backend, log=lines.append)
+    assert statuses(outcomes) == ["killed"]
+    assert sum(line.startswith("started") for line in lines) == 2
+    assert "its process was out of memory (" in lines[-1]
+    (log,) = tmp_path.rglob("log.txt")
+    assert log.read_text().count("There is not enough memory: ") == 2
+    assert "Traceback" not in log.read_text()
+
+
 def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     runs = plan(tmp_path, range(3), steps=20_000)
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orac.experiments.launcher.schedule import Outcome, PlannedRun
-from orac.experiments.launcher.worker import FINISHED, STOPPED
+from orac.experiments.launcher.worker import FINISHED, OUT_OF_MEMORY, STOPPED
 from orac.runs.atomic_io import disk_errors, open_to_write
 from orac.runs.machine import count_threads
 
@@ -79,11 +79,14 @@ class WorkerProcess:
             return "finished", ""
         if code == STOPPED:
             return "stopped", ""
-        if code < 0:
+        if code < 0 or code == OUT_OF_MEMORY:
             cause = " (often: out of memory)" if -code == signal.SIGKILL else ""
+            how = f"its process was ended by signal {-code}{cause}"
+            if code == OUT_OF_MEMORY:
+                how = f"its process was out of memory ({self.log})"
             return "killed", (
-                f"its process was ended by signal {-code}{cause}; it continues from its "
-                "last checkpoint, at the latest with the same command"
+                f"{how}; it continues from its last checkpoint, at the latest with the "
+                "same command"
             )
         with open(self.log, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))

@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orac.runs.machine import claim_processors
+from orac.runs.machine import claim_processors, is_out_of_memory
 
 if TYPE_CHECKING:
     from orac.api import Agent
 
-FINISHED, STOPPED = 0, 130
-"""Exit codes; any other means that the run failed."""
+FINISHED, STOPPED, OUT_OF_MEMORY = 0, 130, 137
+"""Exit codes; any other means that the run failed. 137 is that of a process that the system
+killed because memory ran out."""
 FRESH = "fresh_evaluation.json"
 """Summary of fresh episodes of the delivered policy, for an order that asks for them."""
 LOCK_SECONDS = 300.0
@@ -41,6 +42,11 @@ def main() -> int:
         return FINISHED if train_or_resume(order, parent_gone) else STOPPED
     except KeyboardInterrupt:
         return STOPPED
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        print(f"There is not enough memory: {error}", file=sys.stderr)
+        return OUT_OF_MEMORY
 
 
 def watch_parent(parent_gone: threading.Event) -> None:
