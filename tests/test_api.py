@@ -1,5 +1,6 @@
 """Three lines of Python, for every kind of environment."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import orac
+from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.env import GuardedMaze
 
 TINY = {
@@ -161,6 +163,107 @@ def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
     assert float(told.stdout) == pytest.approx(
         float(pendulum.predict(observation)[0][0]), abs=1e-5
     )
+
+
+def test_the_signature_of_every_agent_names_all_options_with_their_defaults():
+    made = inspect.signature(orac.make_agent).parameters
+    assert [*made][:2] == ["algo", "env"]
+    for make in (orac.ORAC, orac.WCSAC, orac.SACLagrangian, orac.SAC):
+        options = inspect.signature(make).parameters
+        assert [*options.values()] == [*made.values()][1:]
+        kinds = {one.kind for name, one in options.items() if name != "env"}
+        assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+        assert options["tail"].default is None and options["seed"].default == 0
+        assert make.__name__ in orac.__all__ and "`make_agent`" in make.__doc__
+    for name in made:
+        text = orac.make_agent.__doc__
+        assert re.search(rf"^ +{name}: ", text, re.MULTILINE), name
+
+
+def test_an_agent_takes_the_options_of_the_adapter_with_the_same_defaults():
+    made = inspect.signature(orac.make_agent).parameters
+    host = inspect.signature(make_host).parameters
+    shared = {name for name, one in host.items() if one.kind is one.KEYWORD_ONLY}
+    # An agent's keyword arguments for its environment are part of its config.
+    assert shared - made.keys() == {"env_kwargs"}
+    for name in shared & made.keys():
+        assert made[name].default == host[name].default, name
+
+
+@pytest.mark.parametrize("make", [orac.ORAC, partial(orac.make_agent, "orac")])
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(make):
+    with pytest.raises(
+        ValueError, match=r"got 'cost_limt'\. Did you mean 'cost_limit'"
+    ):
+        make("Pendulum-v1", cost_limt=3)
+
+
+def test_an_agent_and_an_evaluation_are_shown_in_one_line(pendulum):
+    assert repr(pendulum) == (
+        "<wcsac in Pendulum-v1 after 400 steps: CVaR at 0.25 of cost at most 10>"
+    )
+    shown = repr(pendulum.evaluate(episodes=4))
+    assert re.fullmatch(
+        r"<Evaluation of 4 episodes: reward -[\d.e+]+, CVaR at 0.25 of cost [\d.]+ "
+        r"\(limit 10\)>",
+        shown,
+    )
+
+
+def test_an_agent_and_an_evaluation_are_tables_in_a_notebook(pendulum):
+    page = pendulum._repr_html_()
+    assert "<h3>wcsac in Pendulum-v1</h3>" in page and "400 of 400" in page
+    assert "CVaR at 0.25 of cost at most 10" in page
+    best = pendulum.best
+    assert f"step {best.step}, reward {best.reward:.4g}, a CVaR at 0.25 of" in page
+    result = pendulum.evaluate(episodes=4)
+    page = result._repr_html_()
+    for name in result.summary:
+        assert f"<th scope=row>{name}</th>" in page
+    assert "<td>10</td>" in page
+    strange = replace(result, summary={"<b>": 1.0})
+    assert "<b>" not in strange._repr_html_()
+
+
+def test_an_evaluation_prints_its_summary(pendulum):
+    result = pendulum.evaluate(episodes=2)
+    assert str(result).splitlines()[0].split() == ["episodes", "2"]
+    assert len(str(result).splitlines()) == len(result.summary)
+
+
+def titles(figure):
+    return [axes.get_title("left") for axes in figure.axes]
+
+
+def test_plots_show_the_learning_curves_and_the_costs(pendulum):
+    figure = pendulum.plot()
+    assert titles(figure)[:3] == [
+        "Reward per episode",
+        "Mean cost per episode",
+        "CVaR of cost, worst 25 % of episodes",
+    ]
+    assert "Multiplier of cost" in titles(figure)
+    steps = figure.axes[0].lines[0].get_xdata()
+    np.testing.assert_array_equal(steps, [200, 400])
+    assert {*figure.axes[2].lines[-1].get_ydata()} == {10}
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    result = pendulum.evaluate(episodes=4)
+    figure = result.plot()
+    assert titles(figure) == ["Cost of 4 episodes"]
+    (axes,) = figure.axes
+    marked = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
+    assert marked == {
+        f"VaR {result['cost/var_0.25']:.4g}": result["cost/var_0.25"],
+        f"CVaR {result['cost/cvar_0.25']:.4g} at 0.25": result["cost/cvar_0.25"],
+        "limit 10": 10,
+    }
+
+
+def test_an_agent_that_was_never_evaluated_has_nothing_to_plot(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.zip")
+    again = orac.load(tmp_path / "agent.zip", cost_fn=too_fast)
+    with pytest.raises(ValueError, match="nothing to plot, because this agent was not"):
+        again.plot()
 
 
 def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():

@@ -39,7 +39,7 @@ _HOMES = {
     "SACLagrangian": "orac.api",
     "SAC": "orac.api",
     "Agent": "orac.api",
-    "Evaluation": "orac.evaluation.result",
+    "Evaluation": "orac.api",
     "make_agent": "orac.api",
     "load": "orac.api",
     "resume": "orac.api",
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         SAC,
         WCSAC,
         Agent,
+        Evaluation,
         SACLagrangian,
         load,
         make_agent,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     )
     from orac.config.presets import preset
     from orac.config.schema import Config, Constraint, RiskMeasure
-    from orac.evaluation.result import Evaluation
     from orac.monitor import Monitor
 
 __all__ = [

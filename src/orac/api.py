@@ -12,13 +12,13 @@ directory. Names follow Stable-Baselines3 where it has them.
 import inspect
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from numbers import Real
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Concatenate, ParamSpec, overload
 
 import gymnasium
 import jax
@@ -58,8 +58,16 @@ from orac.envs.registry import is_of_library
 from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
-from orac.evaluation.result import Episodes, Evaluation, certify, summarise
+from orac.evaluation.result import Episodes, certify, cost_column, summarise
 from orac.policy import observation_rows
+from orac.reports.charts import (
+    constraint_charts,
+    evaluation_histogram,
+    learning_charts,
+)
+from orac.reports.figures import draw_curves, draw_histogram
+from orac.reports.run_reader import Run, group_runs, read_run
+from orac.reports.tables import Table, number, to_html
 from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
@@ -73,9 +81,11 @@ from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
 from orac.training.profiler import Profiler
-from orac.training.run_logger import NO_CHECKPOINTS, Logger, NullLogger, RunLogger
+from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
 from orac.training.state import memory_needs
 from orac.training.xla import keep_compiled_programs
+
+Options = ParamSpec("Options")
 
 CERTIFY = 1_000
 """Number of the first sample of a certification. Training uses smaller ones, and so do the
@@ -94,6 +104,53 @@ class ShortRunWarning(UserWarning):
 
 class NotRecordedWarning(UserWarning):
     """Warns that training continues without writing to the agent's run directory."""
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""
+
+    summary: dict[str, float]
+    episodes: Episodes
+    constraints: tuple[Constraint, ...] = ()
+    cost_names: tuple[str, ...] = ("cost",)
+
+    def __getitem__(self, name: str) -> float:
+        return self.summary[name]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.summary))
+        return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
+
+    def __repr__(self) -> str:
+        parts = [f"reward {self.summary['reward/mean']:.4g}"]
+        limited = {constraint.name: constraint for constraint in self.constraints}
+        for name in self.cost_names:
+            column, constraint = cost_column(name), limited.get(name)
+            if constraint is None:
+                parts.append(f"mean {column} {self.summary[f'{column}/mean']:.4g}")
+                continue
+            risk = (
+                f"{constraint.measure} of {column} {self.summary[f'{column}/risk']:.4g}"
+            )
+            parts.append(f"{risk} (limit {constraint.limit:g})")
+        return f"<Evaluation of {len(self.episodes):,} episodes: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        rows = tuple((name, number(value)) for name, value in self.summary.items())
+        return to_html(Table("Evaluation", ("name", "value"), rows))
+
+    def plot(self) -> Any:
+        """Draw the distribution of every cost, with its limit, VaR and CVaR.
+
+        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
+        """
+        limited = {constraint.name: constraint for constraint in self.constraints}
+        columns = zip(self.cost_names, self.episodes.cost.T, strict=True)
+        found = [
+            evaluation_histogram(x, name, limited.get(name)) for name, x in columns
+        ]
+        return draw_histogram(*found)
 
 
 class Agent:
@@ -119,6 +176,8 @@ class Agent:
         self._source: str | Path | None = None
         """File or run directory that the agent was loaded from."""
         self._counters = Counters()
+        self._history = MemoryLogger()
+        """Logs of training without `out`."""
         self._checked: tuple[Any, Any] = None, None
         self._certified: int | None = None
         """Place of the candidate that was certified, which is then delivered."""
@@ -129,7 +188,24 @@ class Agent:
 
     def __repr__(self) -> str:
         config = self.config
-        return f"<{config.algo} in {config.env.id} after {self.num_timesteps:,} steps>"
+        aims = " and ".join(limit_text(c, config) for c in config.constraints)
+        text = f"{config.algo} in {config.env.id} after {self.num_timesteps:,} steps"
+        return f"<{text}: {aims}>" if aims else f"<{text}>"
+
+    def _repr_html_(self) -> str:
+        config, best = self.config, self.best
+        steps = f"{self.num_timesteps:,} of {config.training.total_steps:,}"
+        rows = [("steps", steps)]
+        rows += [("limit", limit_text(c, config)) for c in config.constraints]
+        if best is not None:
+            told = f"step {best.step:,}, reward {best.reward:.4g}"
+            if best.risk:
+                told += f", {notes.risk_text(best.risk, config)}"
+            rows.append(("policy", f"{told}, measured on {best.episodes:,} episodes"))
+        if self.run_path is not None:
+            rows.append(("run", str(self.run_path)))
+        title = f"{config.algo} in {config.env.id}"
+        return to_html(Table(title, ("agent", config.algo), tuple(rows)))
 
     @property
     def config(self) -> Config:
@@ -175,7 +251,7 @@ class Agent:
         short = short_run(self.config)
         if short:
             warnings.warn(short, ShortRunWarning, stacklevel=2)
-        logger: Logger = NullLogger()
+        logger: Logger = self._history
         if out is None and self.run_path is not None:
             warnings.warn(
                 f"these steps will not be written to {self.run_path}. "
@@ -379,7 +455,8 @@ class Agent:
             self.spec.metrics,
             tails,
         )
-        return Evaluation(summary, rolled)
+        about = self.config.constraints, self.spec.cost_names
+        return Evaluation(summary, rolled, *about)
 
     @overload
     def certify(
@@ -451,6 +528,33 @@ class Agent:
             self._certified = places[result.looks[-1].candidate]
         return result
 
+    def plot(self) -> Any:
+        """Draw reward, cost and CVaR of cost in every evaluation, and the multipliers.
+
+        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
+        """
+        group = group_runs([self._logs()]).groups[0]
+        if not group.evaluated:
+            raise ValueError(
+                "there is nothing to plot, because this agent was not evaluated while it "
+                "trained. Train it (with evaluation.every above 0), or load the directory "
+                "of its run instead of a file."
+            )
+        found = learning_charts([group])
+        found += [chart for chart in constraint_charts([group]) if chart.lines]
+        return draw_curves(found, title=f"{group.label} in {group.env_id}")
+
+    def _logs(self) -> Run:
+        """Return the logs of training: of the run directory, or those in memory."""
+        if self.run_path is not None:
+            return read_run(self.run_path)
+        history, source = self._history, self._source
+        if not history.evaluations and source is not None and Path(source).is_dir():
+            return read_run(source)
+        logs = (to_columns(rows) for rows in (history.metrics, history.evaluations))
+        metrics, evaluations = logs
+        return Run(Path(), self.config, {}, metrics, {}, evaluations)
+
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
         agent, candidates = self._finite_agent(), self.runner.state.candidates
@@ -484,6 +588,41 @@ class Agent:
         self.runner.close()
 
 
+def refuse_unknown_options(
+    function: Callable[Options, Agent],
+) -> Callable[Options, Agent]:
+    """Raise an error with the nearest known name for an option that does not exist."""
+    parameters = inspect.signature(function).parameters
+    known = [x for x, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+    @wraps(function)
+    def checked(*arguments: Options.args, **options: Options.kwargs) -> Agent:
+        for name in options:
+            if name not in parameters:
+                raise unknown_name("an option", name, known)
+        return function(*arguments, **options)
+
+    return checked
+
+
+def takes_options_of(
+    make: Callable[Concatenate[str, Options], Agent],
+) -> Callable[[Callable[..., Agent]], Callable[Options, Agent]]:
+    """Give a function the signature of `make_agent` without the algorithm's name.
+
+    So there is one list of options, and `help`, `inspect` and editors show it everywhere.
+    """
+
+    def give(function: Callable[..., Agent]) -> Callable[Options, Agent]:
+        signature = inspect.signature(make)
+        options = [*signature.parameters.values()][1:]
+        vars(function)["__signature__"] = signature.replace(parameters=options)
+        return function
+
+    return give
+
+
+@refuse_unknown_options
 def make_agent(
     algo: str,
     env: Any,
@@ -493,25 +632,45 @@ def make_agent(
     seed: int = 0,
     constraints: Sequence[Constraint] | None = None,
     cost_fn: CostFn | str | None = None,
+    cost_bound: float | Sequence[float] | None = None,
     num_envs: int | None = None,
     episode_length: int | None = None,
     env_params: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     config: Config | None = None,
     preset: str | None = None,
-    **host_options: Any,
+    cost_names: Sequence[str] | None = None,
+    cost_keys: Sequence[str] | None = None,
+    metric_names: Sequence[str] = (),
+    vectorization: str = "auto",
 ) -> Agent:
     """Return an agent built from a preset and the options that differ from it.
 
-    `preset` is "paper", "fast" or "general" (see `config.presets`); by default "paper" for
-    the paper's environments and "general" for others.
-    `env` is an id, an environment, a factory, a JAX environment, or one of Brax or MuJoCo
-    Playground (`"brax:halfcheetah"`). `settings` maps dotted
-    config fields to values, as in `{"agent.kappa": 0.5}`. Pass several constraints as
-    `constraints=[orac.Constraint("comfort", limit=720, tail=0.05), ...]`. Other keywords
-    go to `envs.gym_adapter.make.make_host` (`cost_bound`, `cost_keys`, ...).
+    Args:
+        algo: Name of an agent, as `orac agents` lists them.
+        env: An id, an environment, a function that makes one, a JAX environment, or one of
+            Brax or MuJoCo Playground (`"brax:halfcheetah"`).
+        cost_limit: Limit on the risk of the cost of one episode.
+        tail: Share of the worst episodes whose mean cost is limited; 1 for all episodes.
+        seed: Seed of everything random.
+        constraints: Several limits instead of `cost_limit` and `tail`, as in
+            `[orac.Constraint("comfort", limit=720, tail=0.05), ...]`.
+        cost_fn: Function of (observation, action, next_observation, info) that returns
+            the cost of a step, or its name, `"module:function"`. By default the cost is
+            `info["cost"]`.
+        cost_bound: Largest possible cost of an episode, which certificates need.
+        num_envs: Number of environments that are stepped in parallel.
+        episode_length: Number of steps after which episodes are truncated.
+        env_params: Keyword arguments for the environment.
+        settings: Values by dotted config field, as in `{"agent.kappa": 0.5}`.
+        config: A whole config, instead of a preset.
+        preset: "paper", "fast" or "general" (see `config.presets`); by default "paper" for
+            the paper's environments and "general" for others.
+        cost_names: Names of the costs; by default those of the constraints.
+        cost_keys: Keys of `info` under which the costs are reported.
+        metric_names: Keys of `info` to report as metrics.
+        vectorization: "auto", "sync", "async" (one process per environment) or "vector".
     """
-    check_option_names(host_options)
     name = env if isinstance(env, str) else name_of_env(env)
     chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
     if env_params:
@@ -529,25 +688,38 @@ def make_agent(
         for dotted, value in settings.items():
             serialization.assign(data, dotted, value)
         chosen = serialization.from_dict(data)
+    given: dict[str, Any] = {
+        "cost_bound": cost_bound,
+        "cost_names": cost_names,
+        "cost_keys": cost_keys,
+        "metric_names": metric_names,
+        "vectorization": vectorization,
+    }
+    # Some environments refuse options that are not theirs, so defaults are left out.
+    defaults = inspect.signature(make_host).parameters
+    host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
     agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
     by_setting = any(name.startswith("constraints") for name in settings or ())
     if not (cost_limit is not None or constraints or config or by_setting):
         assumed = assumed_limit(agent.config)
         if assumed:
-            warnings.warn(assumed, AssumedLimitWarning, stacklevel=3)
+            warnings.warn(assumed, AssumedLimitWarning, stacklevel=4)
     return agent
 
 
+@takes_options_of(make_agent)
 def ORAC(env: Any, **options: Any) -> Agent:
     """Optimistic Risk-averse Actor-Critic. Takes the options of `make_agent`."""
     return make_agent("orac", env, **options)
 
 
+@takes_options_of(make_agent)
 def WCSAC(env: Any, **options: Any) -> Agent:
     """Worst-Case SAC: ORAC without optimism. Takes the options of `make_agent`."""
     return make_agent("wcsac", env, **options)
 
 
+@takes_options_of(make_agent)
 def SACLagrangian(env: Any, **options: Any) -> Agent:
     """SAC that keeps the mean cost under the limit. Takes the options of `make_agent`.
 
@@ -558,6 +730,7 @@ def SACLagrangian(env: Any, **options: Any) -> Agent:
     return make_agent("sac-lag", env, **options)
 
 
+@takes_options_of(make_agent)
 def SAC(env: Any, **options: Any) -> Agent:
     """SAC without a constraint. Takes the options of `make_agent`."""
     return make_agent("sac", env, **options)
@@ -814,19 +987,6 @@ def merge_constraints(
     return (first, *config.constraints[1:])
 
 
-def check_option_names(given: Iterable[str]) -> None:
-    """Raise an error for an option that neither `make_agent` nor `make_host` takes."""
-    known = [
-        name
-        for function in (make_agent, make_host)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    for name in given:
-        if name not in known:
-            raise unknown_name("an option", name, dict.fromkeys(known))
-
-
 def assumed_limit(config: Config) -> str:
     """Return a warning that the limit is a default; empty where the paper sets it."""
     if presets.has_settings(config.env.id) or not config.constraints:
@@ -848,6 +1008,18 @@ def short_run(config: Config) -> str:
         f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
         "at random. Set training.learning_starts lower, or train longer."
     )
+
+
+def limit_text(constraint: Constraint, config: Config) -> str:
+    """Return what a constraint demands, such as "CVaR at 0.05 of cost at most 5"."""
+    measure = config.agent.learned_measure(constraint)
+    return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
+
+
+def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Return rows of numbers by column, as a run's logs are read; NaN where one lacks."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:

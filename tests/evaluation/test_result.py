@@ -12,7 +12,6 @@ from orac.core import risk
 from orac.envs.base import EnvSpec, MetricLabel, MetricSpec
 from orac.evaluation.result import (
     Episodes,
-    Evaluation,
     certify,
     risk_of_episodes,
     summarise,
@@ -98,12 +97,6 @@ def test_a_metric_with_labels_is_summarised_by_the_fraction_of_each():
     unknown = make_episodes(path=[1, 1, 1, 5], speed=[np.nan] * 4)
     summary = summarise(unknown, [], ["cost"], metrics)
     assert summary["env/path"] == 2 and math.isnan(summary["env/speed"])
-
-
-def test_an_evaluation_prints_its_summary():
-    evaluation = Evaluation({"episodes": 4, "reward/mean": 1.0}, make_episodes())
-    assert evaluation["reward/mean"] == 1.0
-    assert str(evaluation) == "episodes     4\nreward/mean  1"
 
 
 def test_each_constraint_is_certified_from_the_cost_that_it_names():

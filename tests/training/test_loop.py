@@ -23,6 +23,7 @@ from orac.config.schema import (
     TrainingConfig,
 )
 from orac.evaluation.result import Episodes
+from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery
 from orac.training.device_loop import DeviceRunner
@@ -155,6 +156,15 @@ def test_the_best_policy_survives_saving_and_loading(doors, tmp_path):
             loaded.predict(observation, seed=1)[0],
             agent.predict(observation, seed=1)[0],
         )
+
+
+def test_a_run_is_plotted_from_its_logs_also_after_loading(doors):
+    agent, _ = doors
+    for one in (agent, orac.load(agent.run_path, env=TwoKindsOfStart())):
+        figure = one.plot()
+        line = figure.axes[0].lines[0]
+        assert len(line.get_xdata()) == len(read_run(agent.run_path).evaluation_steps)
+        assert "limit 7" in [x.get_label() for x in figure.axes[1].lines]
 
 
 @pytest.mark.parametrize("samples", [False, True])

@@ -17,7 +17,7 @@ from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes
 from orac.training.device_loop import DeviceRunner
 from orac.training.loop import Counters, run_loop
-from orac.training.run_logger import NullLogger
+from orac.training.run_logger import MemoryLogger
 from orac.training.train_step import StepReport, Totals
 
 LIMIT = Constraint("cost", limit=5.0, tail=0.5)
@@ -227,7 +227,7 @@ def test_notes_of_evaluations_are_shown_once(cost, fragment, caplog):
         values = []
         update = progress.update
         progress.update = lambda step, row: (values.append(row), update(step, row))
-        run_loop(runner, NullLogger(), Counters(), progress=progress)
+        run_loop(runner, MemoryLogger(), Counters(), progress=progress)
     (text,) = caplog.messages
     assert fragment in text
     # The measured risk comes first, with its limit and the number of episodes.

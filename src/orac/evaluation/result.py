@@ -1,4 +1,4 @@
-"""Results of an evaluation: every episode, the summary of them, and certificates.
+"""Results of an evaluation: its episodes, their summary, and certificates.
 
 The risk of episode costs and the risk of a critic are the same function, `risk.risk_of`:
 sorted episode costs are quantiles, which are weighted as the risk measure says.
@@ -69,21 +69,6 @@ def pool(first: Episodes, second: Episodes) -> Episodes:
             for name, values in first.metrics.items()
         },
     )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""
-
-    summary: dict[str, float]
-    episodes: Episodes
-
-    def __getitem__(self, name: str) -> float:
-        return self.summary[name]
-
-    def __str__(self) -> str:
-        width = max(map(len, self.summary))
-        return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
 
 
 def cost_column(name: str) -> str:

@@ -33,7 +33,7 @@ from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
 from orac.envs.gym_adapter.costs import check_env_module
 from orac.envs.gym_adapter.vector import HostEnv
-from orac.evaluation.result import Episodes, Evaluation, summarise
+from orac.evaluation.result import Episodes
 
 MAX_BATCH = 10_000
 """Largest number of episodes played at once; each needs memory for an environment."""
@@ -192,10 +192,8 @@ def baseline_config(
     return serialization.override(config, list(assignments))
 
 
-def evaluate_baseline(
-    config: Config, episodes: int, tails: Sequence[float] = ()
-) -> tuple[Evaluation, EnvSpec]:
-    """Evaluate the baseline of a `baseline_config`."""
+def play_baseline(config: Config, episodes: int) -> tuple[Episodes, EnvSpec]:
+    """Play episodes of the baseline of a `baseline_config`."""
     env = registry.make(config.env.id, **dict(config.env.params))
     baseline = make_baseline(config.env.id, config.algo, env)
 
@@ -203,9 +201,7 @@ def evaluate_baseline(
         return baseline(observation)
 
     played = roll_out(jax.random.key(config.seed), None, env, policy, episodes)
-    costs, metrics = env.spec.cost_names, env.spec.metrics
-    summary = summarise(played, config.constraints, costs, metrics, tails)
-    return Evaluation(summary, played), env.spec
+    return played, env.spec
 
 
 class Recording(NamedTuple):

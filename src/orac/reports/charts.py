@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from orac.config.schema import Constraint
 from orac.core.risk import cvar
 from orac.evaluation.intervals import performance_profile
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
-from orac.reports.run_reader import Group, Run, cost_names
+from orac.reports.run_reader import Group, Run, cost_names, count
 from orac.reports.seed_statistics import (
     Curve,
     Metric,
@@ -67,6 +68,7 @@ class HistogramRow:
 
     label: str
     num_seeds: int
+    """0 for episodes that are not the evaluations of training runs."""
     counts: np.ndarray
     """Episodes in each bin."""
     var: float
@@ -279,15 +281,47 @@ def cost_histogram(groups: Sequence[Group], name: str) -> CostHistogram:
     for group, costs in pooled:
         own = [c.tail for c in group.config.constraints if c.name == name]
         tail = next(iter([*(tail for tail in own if tail < 1), *tails, 1.0]))
-        counts, limits = np.histogram(costs, edges)[0], tuple(_limits([group], name))
-        risks = value_at_risk(costs, tail), risk_of_episodes(costs, cvar(tail)), tail
-        row = HistogramRow(group.label, len(group.evaluated), counts, *risks, limits)
-        rows.append(row)
-    ends = [edges[0], edges[-1], *_limits(groups, name)]
+        limits, seeds = tuple(_limits([group], name)), len(group.evaluated)
+        rows.append(_histogram_row(group.label, seeds, costs, edges, tail, limits))
+    title = "in the last evaluation, all seeds together"
+    return _histogram(name, title, edges, rows)
+
+
+def evaluation_histogram(
+    costs: np.ndarray, name: str, constraint: Constraint | None
+) -> CostHistogram:
+    """Return one cost of the episodes of one evaluation, with VaR, CVaR and its limit."""
+    edges = cost_bins([costs])
+    tail = constraint.tail if constraint else 1.0
+    limits = (constraint.limit,) if constraint else ()
+    title = f"of {count(len(costs), 'episode')}"
+    label = f"{cost_column(name).capitalize()} {title}"
+    row = _histogram_row(label, 0, costs, edges, tail, limits)
+    return _histogram(name, title, edges, [row])
+
+
+def _histogram_row(
+    label: str,
+    seeds: int,
+    costs: np.ndarray,
+    edges: np.ndarray,
+    tail: float,
+    limits: tuple[float, ...],
+) -> HistogramRow:
+    counts = np.histogram(costs, edges)[0]
+    risks = value_at_risk(costs, tail), risk_of_episodes(costs, cvar(tail)), tail
+    return HistogramRow(label, seeds, counts, *risks, limits)
+
+
+def _histogram(
+    name: str, title: str, edges: np.ndarray, rows: Sequence[HistogramRow]
+) -> CostHistogram:
+    """Return rows with the same bins as a chart that shows all bins and limits."""
+    ends = [edges[0], edges[-1], *(limit for row in rows for limit in row.limits)]
     pad = 0.03 * (max(ends) - min(ends))
     column = cost_column(name)
-    title = f"{column.capitalize()} in the last evaluation, all seeds together"
     x_range = float(min(ends) - pad), float(max(ends) + pad)
+    title = f"{column.capitalize()} {title}"
     return CostHistogram(title, f"{column} of an episode", x_range, edges, tuple(rows))
 
 

@@ -4,8 +4,10 @@ Every line has its own dashes as well as its own colour, so that the figures can
 without colour. Needs matplotlib, which is imported when something is drawn.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ BAND_NOTES = {
 }
 _DASHES = ("-", "--", "-.", ":")
 _COLUMNS = 3
-"""Panels in a row of `save_figures`."""
+"""Panels in a row of `draw_curves`."""
 
 
 @contextmanager
@@ -55,7 +57,15 @@ def new_figure(
     matplotlib = import_extra("Drawing a figure", "plots", *names)
     with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        # A notebook shows a figure that was made without pyplot only with this method.
+        figure._repr_png_ = partial(_to_png, figure)
         yield figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _to_png(figure: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=100, bbox_inches="tight")
+    return stream.getvalue()
 
 
 def draw_line_charts(
@@ -128,13 +138,14 @@ def _draw_line(
 
 
 def draw_histogram(
-    chart: CostHistogram, labels: Sequence[str] = (), title: str = ""
+    *histograms: CostHistogram, labels: Sequence[str] = (), title: str = ""
 ) -> Any:
-    """Draw distributions of a cost, one below the other, with VaR, CVaR and limits."""
-    order = [*dict.fromkeys([*labels, *(row.label for row in chart.rows)])]
-    rows = max(len(chart.rows), 1)
+    """Draw distributions of costs, one below the other, with VaR, CVaR and limits."""
+    shown = [(chart, row) for chart in histograms for row in chart.rows]
+    order = [*dict.fromkeys([*labels, *(row.label for _, row in shown)])]
+    rows = max(len(shown), 1)
     with new_figure(rows, 1, (6.4, 1.5 * rows + 0.7)) as (figure, grid):
-        for axes, row in zip(grid.flat, chart.rows, strict=False):
+        for axes, (chart, row) in zip(grid.flat, shown, strict=False):
             shares, widths = row.counts / row.counts.sum(), np.diff(chart.edges)
             colour = COLOURS[order.index(row.label) % len(COLOURS)]
             axes.bar(chart.edges[:-1], shares, widths, align="edge", color=colour)
@@ -145,14 +156,25 @@ def draw_histogram(
             for limit in row.limits:
                 dots = {"color": "#777777", "ls": ":", "lw": 1.4}
                 axes.axvline(limit, label=f"limit {limit:g}", **dots)
-            axes.set_title(f"{row.label} ({count(row.num_seeds, 'seed')})")
+            seeds = f" ({count(row.num_seeds, 'seed')})" if row.num_seeds else ""
+            axes.set_title(f"{row.label}{seeds}")
             axes.set_ylabel("share")
             axes.set_ylim(0, 1)
             axes.set_xlim(chart.x_range)
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        grid[-1][0].set_xlabel(chart.x_title)
+            if row is chart.rows[-1]:
+                axes.set_xlabel(chart.x_title)
         figure.suptitle(title, x=0.01, ha="left")
     return figure
+
+
+def draw_curves(
+    found: Sequence[LineChart], labels: Sequence[str] = (), title: str = "", **look: Any
+) -> Any:
+    """Draw line charts as one figure with three panels in a row."""
+    starts = range(0, len(found), _COLUMNS)
+    rows = [found[start : start + _COLUMNS] for start in starts]
+    return draw_line_charts(rows, labels, title, **look)
 
 
 def save_figures(results: Results, directory: Path, suffix: str = ".png") -> list[Path]:
@@ -167,13 +189,11 @@ def save_figures(results: Results, directory: Path, suffix: str = ".png") -> lis
         }
         figures = {}
         for name, found in panels.items():
-            starts = range(0, len(found), _COLUMNS)
-            rows = [found[start : start + _COLUMNS] for start in starts]
-            figures[name] = draw_line_charts(rows, labels, env_id, show_seeds=True)
+            figures[name] = draw_curves(found, labels, env_id, show_seeds=True)
         for name in cost_names(groups):
             chart = charts.cost_histogram(groups, name)
             key = f"{safe_name(cost_column(name))}-distribution"
-            figures[key] = draw_histogram(chart, labels, env_id)
+            figures[key] = draw_histogram(chart, labels=labels, title=env_id)
         for name, figure in figures.items():
             path = directory / f"{safe_name(env_id)}-{name}{suffix}"
             figure.savefig(path)

@@ -1,4 +1,4 @@
-"""Write the logs and checkpoints of a run, or nothing at all."""
+"""Write the logs and checkpoints of a run, or keep the logs in memory."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -37,11 +37,15 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-class NullLogger:
-    """Writes nothing: the run is only in memory."""
+class MemoryLogger:
+    """Writes no files. The rows of metrics and evaluations stay in memory, for plots."""
+
+    def __init__(self) -> None:
+        self.metrics: list[dict[str, float]] = []
+        self.evaluations: list[dict[str, float]] = []
 
     def write_metrics(self, row: dict[str, float]) -> None:
-        pass
+        self.metrics.append(row)
 
     def write_episodes(self, rows: Sequence[dict[str, float]]) -> None:
         pass
@@ -49,7 +53,7 @@ class NullLogger:
     def write_evaluation(
         self, rows: Sequence[dict[str, float]], summary: dict[str, float], step: int
     ) -> None:
-        pass
+        self.evaluations += rows
 
     def write_timings(
         self, step: int, steps: int, trained: float, evaluated: float
