@@ -12,7 +12,9 @@ from pathlib import Path
 import gymnasium
 import jax
 import numpy as np
+import onnxruntime
 import pytest
+from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 import orac
@@ -390,6 +392,61 @@ def test_nested_observations_are_taken_as_the_environment_gives_them(kind):
     observation, _ = Split(kind).reset(seed=3)
     flat = gymnasium.make("Pendulum-v1").reset(seed=3)[0]
     np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(flat)[0])
+
+
+class Mixed(gymnasium.Env):
+    """An environment whose observation has parts of every kind."""
+
+    observation_space = spaces.Dict(
+        {
+            "place": spaces.Box(-1.0, 1.0, (2, 2), np.float32),
+            "gear": spaces.Discrete(3, start=1),
+            "doors": spaces.Tuple(
+                [spaces.MultiDiscrete([2, 4]), spaces.MultiBinary(2)]
+            ),
+        }
+    )
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    episode_length = 4
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {"cost": 0.0}
+
+
+def test_observations_of_every_kind_are_flattened_and_said_so_once(tmp_path, capsys):
+    agent = orac.SAC(Mixed, settings=TINY)
+    agent.learn(8)
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        said.count("observations are flattened to 15 numbers: doors.0 (6, with a 1")
+        == 1
+    )
+    assert "doors.1 (2), gear (3, with a 1 at each chosen place" in said
+    assert "place (4)." in said
+    env = Mixed()
+    nested = [env.reset(seed=seed)[0] for seed in range(5)]
+    flat = np.stack([spaces.flatten(env.observation_space, one) for one in nested])
+    wanted = agent.predict(flat)[0]
+    agent.export(tmp_path / "policy.npz")
+    policy = orac.policy.load(tmp_path / "policy.npz")
+    for one, action in zip(nested, wanted, strict=True):
+        np.testing.assert_allclose(agent.predict(one)[0], action, atol=1e-6)
+        np.testing.assert_allclose(policy(one), action, atol=1e-5)
+    np.testing.assert_allclose(policy(flat), wanted, atol=1e-5)
+    agent.export(tmp_path / "policy.onnx")
+    runtime = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    about = runtime.get_modelmeta().custom_metadata_map
+    structure = json.loads(about["observation_structure"])
+    rows = np.stack([orac.policy.flatten(one, structure) for one in nested])
+    (actions,) = runtime.run(["action"], {"observation": rows})
+    np.testing.assert_allclose(actions, wanted, atol=1e-5)
+    with pytest.raises(ValueError, match="must be a dict with the keys doors, gear, p"):
+        policy({"gear": 1})
 
 
 def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):

@@ -404,14 +404,16 @@ class Agent:
         It is the action of the policy of `policy_of(checkpoint)`: by default that of the
         delivered policy (`best`) if there is one, and otherwise of the current policy.
         `deterministic` True uses the mean action, False samples an action with `seed`, and
-        None does what the policy was measured with. A dict or tuple observation is
-        flattened. `state` is there for compatibility with Stable-Baselines3; these policies
-        have none.
+        None does what the policy was measured with. Observations that are no vectors are
+        taken as the environment returns them, or flat. `state` is there for compatibility
+        with Stable-Baselines3; these policies have none.
         """
-        if isinstance(self.runner, HostRunner) and is_nested(observation):
+        size, structure = self.spec.observation_size, self.spec.observation_structure
+        on_host = isinstance(self.runner, HostRunner)
+        if on_host and not structure and is_nested(observation):
             observation = self.runner.env.flatten(observation)
-        size = self.spec.observation_size
-        rows = observation_rows(observation, size)
+        known = json.loads(structure) if structure else None
+        rows = observation_rows(observation, size, known)
         batch = jnp.asarray(rows.reshape(-1, size))
         policy, uses_mean_action = self.policy_of(checkpoint)
         if uses_mean_action if deterministic is None else deterministic:

@@ -6,6 +6,7 @@
 This file uses nothing else of the package, so it can be copied to where the policy runs.
 """
 
+import json
 import math
 import os
 import stat
@@ -39,6 +40,9 @@ class Policy:
             raise ValueError(f"{path} does not have the layers that it claims")
         self.deterministic = bool(arrays.get("deterministic", True))
         self.generator = np.random.default_rng()
+        text = bytes(arrays.get("observation_structure", b""))
+        self.structure = json.loads(text) if text else None
+        """Structure of the environment's observations, None if they are vectors."""
         for name, values in arrays.items():
             if not np.isfinite(values).all():
                 raise NotFinite(
@@ -53,17 +57,21 @@ class Policy:
             raise ValueError(f"the layers of {path} do not end in its actions")
         if not (arrays["action_low"] <= arrays["action_high"]).all():
             raise ValueError(f"the lowest actions of {path} are above the highest")
+        if self.structure is not None and flat_size(self.structure) != size:
+            raise ValueError(f"the layers of {path} do not fit its observations")
 
     def __call__(self, observation, noise=None):
         """Return the action for one observation or a batch, in the environment's box.
 
-        With `noise`, standard normal numbers of the action's shape, the action is sampled.
-        Without it, the action is the mean, or a random sample if that is what the policy
-        was measured with (`deterministic` False).
+        An observation is a flat vector, or what the environment returns: a dict, a tuple
+        or a number. With `noise`, standard normal numbers of the action's shape, the action
+        is sampled. Without it, the action is the mean, or a random sample if that is what
+        the policy was measured with (`deterministic` False).
         """
         arrays = self.arrays
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
-        rows = np.atleast_2d(observation_rows(observation, size))
+        given = observation_rows(observation, size, self.structure)
+        rows = np.atleast_2d(given)
         if "observation_mean" in arrays:
             scaled = (rows - arrays["observation_mean"]) * arrays["observation_scale"]
             rows = np.clip(scaled, -10, 10)
@@ -92,7 +100,7 @@ class Policy:
                 "the policy's action must be finite, but it is not at this observation: "
                 "its weights are too large. Export an earlier checkpoint."
             )
-        return action[0] if np.ndim(observation) == 1 else action
+        return action[0] if given.ndim == 1 else action
 
     def _layer(self, i, rows):
         """Apply a linear layer and, if it has one, its layer normalisation."""
@@ -106,8 +114,13 @@ class Policy:
         return rows
 
 
-def observation_rows(observation, size):
-    """Return one observation or a batch as float32, or raise an error if it is invalid."""
+def observation_rows(observation, size, structure=None):
+    """Return one observation or a batch as float32, or raise an error if it is invalid.
+
+    Observations that are not flat are flattened as their `structure` says.
+    """
+    if structure is not None and _has_structure(observation, size, structure):
+        observation = flatten(observation, structure)
     try:
         rows = np.asarray(observation, np.float32)
     except (TypeError, ValueError) as error:
@@ -128,6 +141,102 @@ def observation_rows(observation, size):
             "the sensor or the environment that returned it."
         )
     return rows
+
+
+def _has_structure(observation, size, structure):
+    """Return whether an observation is not flat yet."""
+    kind = structure["kind"]
+    if isinstance(observation, dict):
+        return True
+    if kind == "tuple" and isinstance(observation, tuple):
+        nested = any(np.ndim(part) > 0 for part in observation)
+        return nested or len(observation) != size
+    try:
+        shape = np.shape(observation)
+    except ValueError:  # Parts of different lengths.
+        return True
+    if kind == "choices" and not structure["shape"]:
+        # Several numbers of a Discrete space could as well be a flat vector.
+        return shape == ()
+    return len(shape) not in (1, 2) or shape[-1] != size
+
+
+def flatten(observation, structure, name="observation"):
+    """Flatten an observation as `gymnasium.spaces.flatten` does.
+
+    `structure` describes the observation space: exported policies contain it (the
+    attribute `structure` of a `Policy`, `observation_structure` in the metadata of an ONNX
+    file, as JSON). Every array of the observation may have one more axis in front, of a
+    batch. The parts of a dict or tuple are joined in order, and a whole number of a
+    Discrete space becomes a vector with a single 1.
+    """
+    kind = structure["kind"]
+    if kind in ("dict", "tuple"):
+        parts = structure["parts"]
+        keys = [*parts] if kind == "dict" else range(len(parts))
+        fits = isinstance(observation, dict if kind == "dict" else (tuple, list))
+        if not fits or len(observation) != len(keys):
+            raise _misfit(name, structure, observation)
+        if kind == "dict" and any(key not in observation for key in keys):
+            raise _misfit(name, structure, observation)
+        rows = [flatten(observation[k], parts[k], f"{name}[{k!r}]") for k in keys]
+        if len({row.shape[:-1] for row in rows}) > 1:
+            raise ValueError(
+                f"the parts of {name} must all be single or all be batches of one size, "
+                f"got {', '.join(str(row.shape[:-1]) for row in rows)}."
+            )
+        return np.concatenate(rows, axis=-1)
+    shape = tuple(structure["shape"])
+    try:
+        array = np.asarray(observation, np.float32)
+    except (TypeError, ValueError) as error:
+        raise _misfit(name, structure, observation) from error
+    batch = array.ndim - len(shape)
+    if array.shape[batch:] != shape or batch not in (0, 1):
+        raise _misfit(name, structure, array)
+    rows = array.reshape(*array.shape[:batch], -1)
+    if kind == "box":
+        return rows
+    choices = []
+    for i, (least, count) in enumerate(
+        zip(structure["start"], structure["n"], strict=True)
+    ):
+        places = rows[..., i] - least
+        if not np.isin(places, range(count)).all():
+            raise ValueError(
+                f"{name} must be whole numbers from {least} to {least + count - 1}, got "
+                f"{np.asarray(observation).tolist()}."
+            )
+        choices.append(places[..., None] == np.arange(count))
+    return np.concatenate(choices, axis=-1).astype(np.float32)
+
+
+def flat_size(structure):
+    """Return the size of an observation of this structure when it is flat."""
+    kind = structure["kind"]
+    if kind in ("dict", "tuple"):
+        parts = structure["parts"]
+        return sum(map(flat_size, parts.values() if kind == "dict" else parts))
+    return sum(structure["n"]) if kind == "choices" else math.prod(structure["shape"])
+
+
+def _misfit(name, structure, observation):
+    """Return the error for an observation that is not in its space."""
+    kind, found = structure["kind"], f"a {type(observation).__name__}"
+    if kind == "dict":
+        expected = f"a dict with the keys {', '.join(structure['parts'])}"
+    elif kind == "tuple":
+        expected = f"a tuple of {len(structure['parts'])} parts"
+    else:
+        expected = f"an array of shape {tuple(structure['shape'])}"
+    if isinstance(observation, dict):
+        found = f"the keys {', '.join(map(str, observation))}"
+    elif isinstance(observation, np.ndarray):
+        found = f"one of shape {observation.shape}"
+    return ValueError(
+        f"{name} must be {expected}, got {found}. Pass it as the environment returns it, "
+        "or the whole observation as one flat vector."
+    )
 
 
 def load(path):

@@ -77,6 +77,8 @@ class EnvSpec:
     observation_low: tuple[float, ...] | None = None
     observation_high: tuple[float, ...] | None = None
     """Bounds of the observations; None when unknown."""
+    observation_structure: str = ""
+    """What a flattened observation was, as JSON for `orac.policy.flatten`; else empty."""
 
     @property
     def action_size(self) -> int:

@@ -82,6 +82,9 @@ def policy_arrays(
         "log_std_range": np.array([LOG_STD_MIN, LOG_STD_MAX]),
         "deterministic": np.array(uses_mean_action),
     }
+    if spec.observation_structure:
+        text = spec.observation_structure.encode()
+        arrays["observation_structure"] = np.frombuffer(text, np.uint8)
     for i, layer in enumerate(policy.actor):
         for name, value in layer._asdict().items():
             if value is not None:
@@ -176,8 +179,10 @@ def to_onnx(
         ir_version=IR_VERSION,
     )
     about = {"agent": config.algo, "env": config.env.id}
-    action = "mean" if uses_mean_action else "sampled with the noise"
-    onnx.helper.set_model_props(model, {**about, "action": action})
+    about["action"] = "mean" if uses_mean_action else "sampled with the noise"
+    if spec.observation_structure:
+        about["observation_structure"] = spec.observation_structure
+    onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
 

@@ -5,6 +5,7 @@ written to `delivered.json` at every checkpoint, and `delivery_lines` is what `o
 prints at its end.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +20,29 @@ from orac.training import delivery, measurement
 
 
 def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
-    """Return one sentence for each thing that will not work in this run."""
+    """Return one sentence for each thing that will not work, or not as it looks."""
     notes = [cannot_certify(c, bound_of(c, spec)) for c in config.constraints]
     notes = [f"{note}." for note in notes if note]
+    if spec.observation_structure:
+        notes.append(
+            f"observations are flattened to {spec.observation_size:,} numbers: "
+            f"{flat_parts(json.loads(spec.observation_structure))}."
+        )
     window = short_window(config, spec, on_host)
     return [*notes, window] if window else notes
+
+
+def flat_parts(structure: Any, name: str = "") -> str:
+    """Return the parts of a flattened observation in order, with their sizes."""
+    kind, parts = structure["kind"], structure.get("parts")
+    if kind in ("dict", "tuple"):
+        items = parts.items() if kind == "dict" else enumerate(parts)
+        start = f"{name}." if name else ""
+        return ", ".join(flat_parts(part, f"{start}{key}") for key, part in items)
+    size = math.prod(structure["shape"])
+    if kind == "choices":
+        size = f"{sum(structure['n'])}, with a 1 at each chosen place and 0 elsewhere"
+    return f"{name or 'the array'} ({size})"
 
 
 def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:

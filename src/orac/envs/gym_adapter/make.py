@@ -24,7 +24,11 @@ from orac.envs.gym_adapter.costs import (
     import_named,
     read_value,
 )
-from orac.envs.gym_adapter.metadata import EnvMetadata, read_metadata
+from orac.envs.gym_adapter.metadata import (
+    EnvMetadata,
+    observation_structure,
+    read_metadata,
+)
 from orac.envs.gym_adapter.vector import AnyVector, HostEnv, VectorSource
 from orac.envs.gym_adapter.wrapper import (
     COST_KEY,
@@ -128,12 +132,16 @@ def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
             f"{spec.name} does not declare how long an episode can be, which limits and "
             "certificates need. Pass episode_length=, which also truncates there."
         )
-    if spec.observation_size >= LARGE_OBSERVATION:
+    has_images = '"image"' in spec.observation_structure
+    if has_images or spec.observation_size >= LARGE_OBSERVATION:
+        kind = "an image is" if has_images else "an observation has"
         gigabytes = spec.observation_size * 8e6 / 1e9
         warnings.warn(
-            f"{spec.name}: an observation has {spec.observation_size:,} numbers. Networks "
-            f"here are plain layers for vectors, and a million stored steps take about "
-            f"{gigabytes:.0f} GB: observe features instead of pixels where you can.",
+            f"{spec.name}: {kind} {spec.observation_size:,} numbers. Networks here are plain "
+            "layers for vectors, without convolutions, and a million stored steps take "
+            f"about {gigabytes:.1g} GB: observe features instead of pixels, or make images "
+            "small and grey (gymnasium.wrappers.ResizeObservation and GrayscaleObservation) "
+            "and set agent.normalize_observations.",
             stacklevel=2,
         )
     if not np.array_equal(host.reset(seed), host.reset(seed)):
@@ -330,6 +338,7 @@ def _from_vector(vector: AnyVector, options: AdapterOptions) -> VectorSource:
     metadata = metadata._replace(
         episode_length=declared or given,
         metric_names=options.metric_names or metadata.metric_names,
+        observation_structure=observation_structure(vector.single_observation_space),
     )
     keys, cost_fn = options.cost_keys, options.cost_fn
     return VectorSource(vector, metadata, keys, cost_fn, is_wrapped=False)

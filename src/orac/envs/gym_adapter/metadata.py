@@ -7,6 +7,7 @@ may have. An attribute of an unexpected type is ignored. Actions must be one bou
 observations of every space that Gymnasium can flatten become flat float32 vectors.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
 from types import SimpleNamespace
@@ -31,6 +32,8 @@ class EnvMetadata(NamedTuple):
     cost_bounds: tuple[float, ...] | None = None
     step_cost_bounds: tuple[float, ...] | None = None
     metric_names: tuple[str, ...] = ()
+    observation_structure: str = ""
+    """Observation space as JSON; empty if it is a vector or cannot be described."""
 
     @property
     def episode_cost_bounds(self) -> tuple[float, ...] | None:
@@ -119,9 +122,8 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
         )
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise ValueError(
-            f"{name} has discrete actions ({space}), but agents need continuous ones. Use "
-            "an environment whose action_space is a Box, for example "
-            "MountainCarContinuous-v0 instead of MountainCar-v0."
+            f"{name} has discrete actions ({space}), but agents need continuous ones. "
+            f"{_continuous_advice(space)}"
         )
     if not isinstance(space, spaces.Box):
         raise ValueError(
@@ -149,6 +151,54 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
                 "nothing to choose. Remove it from the action space."
             )
     return space
+
+
+def _continuous_advice(space: Any) -> str:
+    """Return a line of code that gives an environment continuous actions, if one does."""
+    if isinstance(space, spaces.Discrete):
+        shape, rule = (int(space.n),), "use the largest"
+        function = "int(a.argmax())" + (f" + {space.start}" if space.start else "")
+    elif isinstance(space, spaces.MultiBinary):
+        shape, rule, function = space.shape, "use the signs", "(a > 0).astype('int8')"
+    else:
+        return "Wrap it so that its action_space is one gymnasium.spaces.Box."
+    return (
+        f"Wrap it so that an agent chooses one number per choice, and {rule}: "
+        f"gymnasium.wrappers.TransformAction(env, lambda a: {function}, "
+        f"gymnasium.spaces.Box(-1, 1, {shape}))."
+    )
+
+
+def observation_structure(space: Any) -> str:
+    """Return a space as JSON for `orac.policy.flatten`; empty for a vector.
+
+    It is also empty for spaces that only Gymnasium itself can flatten, such as texts.
+    """
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return ""
+    structure = _structure(space)
+    return "" if structure is None else json.dumps(structure)
+
+
+def _structure(space: Any) -> dict[str, Any] | None:
+    if isinstance(space, spaces.Dict):
+        parts: Any = {key: _structure(part) for key, part in space.spaces.items()}
+        known = None not in parts.values() and all(isinstance(x, str) for x in parts)
+        return {"kind": "dict", "parts": parts} if known else None
+    if isinstance(space, spaces.Tuple):
+        parts = [_structure(part) for part in space.spaces]
+        return None if None in parts else {"kind": "tuple", "parts": parts}
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        is_image = space.dtype == np.uint8 and len(space.shape) in (2, 3)
+        more = {"image": True} if is_image else {}
+        return {"kind": "box", "shape": [*space.shape], **more}
+    if isinstance(space, spaces.Discrete):
+        start, n = [int(space.start)], [int(space.n)]
+        return {"kind": "choices", "shape": [], "start": start, "n": n}
+    if isinstance(space, spaces.MultiDiscrete):
+        start, n = space.start.reshape(-1).tolist(), space.nvec.reshape(-1).tolist()
+        return {"kind": "choices", "shape": [*space.shape], "start": start, "n": n}
+    return None
 
 
 def make_flatten(space: Any, name: str) -> tuple[int, Callable[[Any], np.ndarray]]:

@@ -137,6 +137,7 @@ class HostEnv:
             action_high=tuple(float(bound) for bound in self._high),
             episode_length=metadata.episode_length,
             metrics=tuple(known.get(x, MetricSpec(x)) for x in metadata.metric_names),
+            observation_structure=metadata.observation_structure,
         )
 
     def reset(self, seed: int) -> Observations:

@@ -34,6 +34,7 @@ from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
     checked_action_space,
     make_flatten,
+    observation_structure,
     read_metadata,
 )
 
@@ -62,6 +63,9 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.env_metadata: EnvMetadata = metadata._replace(
             episode_length=min((n for n in lengths if n), default=None),
             metric_names=metric_names or metadata.metric_names,
+            observation_structure=observation_structure(
+                getattr(env, "observation_space", None)
+            ),
         )
         # Gymnasium only declares the two spaces; an environment may lack them.
         checked_action_space(getattr(env, "action_space", None), metadata.name)
