@@ -111,7 +111,9 @@ def test_pixels_are_allowed_but_get_a_warning():
     env = observing(np.zeros((64, 64, 3), np.uint8), space)()
     host = make_host(env, episode_length=100)
     assert host.spec.observation_size == 12_288
-    with pytest.warns(UserWarning, match="has 12,288 numbers.*98 GB"):
+    with pytest.warns(
+        UserWarning, match="has 12,288 numbers and contains images.*98.3 GB"
+    ):
         check_environment(host)
 
 
@@ -120,6 +122,33 @@ def test_environment_that_ignores_its_seed_gets_a_warning():
     env = Odd(reset_result=lambda obs, info: (generator.random(2, np.float32), info))
     with pytest.warns(UserWarning, match="cannot be repeated"):
         check_environment(make_host(env, episode_length=100))
+
+
+def test_small_images_get_the_warning_too():
+    space = spaces.Dict(view=Box(0, 255, (4, 4), np.uint8))
+    env = observing({"view": np.zeros((4, 4), np.uint8)}, space)()
+    with pytest.warns(
+        UserWarning, match="has 16 numbers and contains images.*Grayscale"
+    ):
+        check_environment(make_host(env, episode_length=100))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3), spaces.Discrete(3, start=2), spaces.MultiBinary([2, 2])],
+)
+def test_the_advice_for_discrete_actions_works_as_it_stands(space):
+    env = Odd(action_space=space)
+    with pytest.raises(ValueError, match="has discrete actions") as caught:
+        make_host(env, episode_length=100)
+    _, advice = str(caught.value).split(": ")
+    names = {"gymnasium": gymnasium, "env": env}
+    wrapped = eval(advice.removesuffix("."), names)
+    wrapped.action_space.seed(0)
+    chosen = [wrapped.action(wrapped.action_space.sample()) for _ in range(50)]
+    assert all(space.contains(one) for one in chosen)
+    assert len({np.asarray(one).tobytes() for one in chosen}) > 2
+    assert make_host(wrapped, episode_length=100).spec.action_size >= 3
 
 
 class Bad(NamedTuple):
@@ -213,7 +242,9 @@ ONE = Counter()
 TABLE = [
     # Actions
     Bad("discrete actions", with_actions(spaces.Discrete(3)), "has discrete actions"),
-    Bad("many discrete", with_actions(spaces.MultiDiscrete([2, 3])), "a Box"),
+    Bad(
+        "many discrete", with_actions(spaces.MultiDiscrete([2, 3])), "is one gymnasium"
+    ),
     Bad("buttons", with_actions(spaces.MultiBinary(4)), "need continuous ones"),
     Bad(
         "dict actions",

@@ -134,12 +134,12 @@ def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
         )
     has_images = '"image"' in spec.observation_structure
     if has_images or spec.observation_size >= LARGE_OBSERVATION:
-        kind = "an image is" if has_images else "an observation has"
+        images = " and contains images" if has_images else ""
         gigabytes = spec.observation_size * 8e6 / 1e9
         warnings.warn(
-            f"{spec.name}: {kind} {spec.observation_size:,} numbers. Networks here are plain "
-            "layers for vectors, without convolutions, and a million stored steps take "
-            f"about {gigabytes:.1g} GB: observe features instead of pixels, or make images "
+            f"{spec.name}: an observation has {spec.observation_size:,} numbers{images}. "
+            "Networks here are plain layers for vectors, without convolutions, and a million "
+            f"stored steps take about {gigabytes:,.1f} GB: observe features instead of pixels, or make images "
             "small and grey (gymnasium.wrappers.ResizeObservation and GrayscaleObservation) "
             "and set agent.normalize_observations.",
             stacklevel=2,
