@@ -409,9 +409,9 @@ class Agent:
         with Stable-Baselines3; these policies have none.
         """
         size, structure = self.spec.observation_size, self.spec.observation_structure
-        on_host = isinstance(self.runner, HostRunner)
-        if on_host and not structure and is_nested(observation):
-            observation = self.runner.env.flatten(observation)
+        runner = self.runner
+        if not structure and isinstance(runner, HostRunner) and is_nested(observation):
+            observation = runner.env.flatten(observation)
         known = json.loads(structure) if structure else None
         rows = observation_rows(observation, size, known)
         batch = jnp.asarray(rows.reshape(-1, size))

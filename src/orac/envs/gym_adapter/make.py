@@ -132,16 +132,16 @@ def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
             f"{spec.name} does not declare how long an episode can be, which limits and "
             "certificates need. Pass episode_length=, which also truncates there."
         )
-    has_images = '"image"' in spec.observation_structure
+    has_images = '"image": true' in spec.observation_structure
     if has_images or spec.observation_size >= LARGE_OBSERVATION:
         images = " and contains images" if has_images else ""
         gigabytes = spec.observation_size * 8e6 / 1e9
         warnings.warn(
             f"{spec.name}: an observation has {spec.observation_size:,} numbers{images}. "
             "Networks here are plain layers for vectors, without convolutions, and a million "
-            f"stored steps take about {gigabytes:,.1f} GB: observe features instead of pixels, or make images "
-            "small and grey (gymnasium.wrappers.ResizeObservation and GrayscaleObservation) "
-            "and set agent.normalize_observations.",
+            f"stored steps take about {gigabytes:,.1f} GB: observe features instead of "
+            "pixels, or make images small and grey (ResizeObservation and "
+            "GrayscaleObservation of gymnasium.wrappers) and set agent.normalize_observations.",
             stacklevel=2,
         )
     if not np.array_equal(host.reset(seed), host.reset(seed)):
