@@ -475,7 +475,7 @@ def test_training_that_is_not_recorded_in_the_run_directory_warns(
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
     with pytest.warns(
         orac.api.NotRecordedWarning,
-        match=r"not be written to .*seed-000. Use orac.resume",
+        match=r"not be written to .*orac.resume\('.*seed-000', total_timesteps=500\)",
     ):
         pendulum.learn(500, progress_bar=False)
 
@@ -486,7 +486,7 @@ def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total)
     with pytest.raises(ValueError) as caught:
         pendulum.learn(total, progress_bar=False)
     assert str(caught.value) == (
-        "total_timesteps is the grand total of all calls of learn and must be above the 400 "
+        "the total number of steps counts those of earlier calls and must be above the 400 "
         f"steps taken so far, got {total}. For {total} more, pass {400 + total}."
     )
     assert pendulum.config is before

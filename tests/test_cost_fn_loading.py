@@ -1,6 +1,9 @@
 """Cost functions by name: a name that the user gives is imported, one in a file is not."""
 
 import os
+import runpy
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +12,8 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.config import serialization
-from orac.runs.directory import run_path
+from orac.envs.gym_adapter.costs import NotImported, cost_fn_of_file
+from orac.runs.directory import read_meta, run_path
 from orac.training.saving import load_agent
 
 SETTINGS = {
@@ -132,3 +136,119 @@ def test_loading_a_run_does_not_import_the_module_of_its_environment(
     with pytest.raises(ValueError, match="Add --import own_costs to the command"):
         orac.load(copy, cost_fn=COST_FN)
     assert not own.was_run()
+
+
+SCRIPT = """
+import orac
+
+def fast(observation, action, next_observation, info):
+    return float(abs(next_observation[2]) > 4.0)
+
+agent = orac.SACLagrangian("Pendulum-v1", cost_fn=fast, cost_limit=10, settings={settings})
+agent.learn(400, out="runs", progress_bar=False, trackers=())
+with open("trained", "a") as file:
+    file.write("x")
+
+def below(observation, action, next_observation, info):
+    return 0.0
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    """The folder of a script without a main guard, which was run there."""
+    folder = tmp_path_factory.mktemp("script")
+    text = SCRIPT.replace("{settings}", repr(SETTINGS))
+    (folder / "script.py").write_text(text)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        runpy.run_path("script.py", run_name="__main__")
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def unload(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("script", None)
+
+
+RUN = "runs/Pendulum-v1/sac-lag/default/seed-000"
+
+
+def test_a_run_records_where_the_cost_function_of_its_script_is(script):
+    assert serialization.load(script / RUN / "config.yaml").env.cost_fn == "script:fast"
+    assert read_meta(script / RUN)["cost_fn"] == {
+        "module": "script",
+        "file": str(script / "script.py"),
+        "name": "fast",
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", RUN, "--episodes=2"],
+        ["resume", RUN, "--quiet", "--total-steps=600"],
+        ["certify", RUN, "--cost-bound=200", "--episodes-max=60", "--looks=1"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_printed_command_works_when_it_is_pasted(
+    script, unload, monkeypatch, capsys, command
+):
+    monkeypatch.chdir(script)
+    assert main(command) == 1
+    printed = capsys.readouterr().err.strip()
+    assert "script" not in sys.modules
+    pasted = shlex.split(printed.partition(" Type: ")[2])
+    assert pasted == ["orac", *command, "--cost-fn", "script:fast"]
+    assert main(pasted[1:]) in (0, 1)
+    assert not capsys.readouterr().err
+    assert (script / "trained").read_text() == "x", "it was imported, not run again"
+
+
+def test_report_needs_no_cost_function(script, unload, monkeypatch, capsys):
+    monkeypatch.chdir(script)
+    assert main(["report", "runs", "--format=markdown"]) == 0
+    assert "sac-lag" in capsys.readouterr().out
+    assert "script" not in sys.modules
+
+
+def test_the_printed_command_works_in_another_folder(
+    script, unload, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", str(script / RUN), "--episodes=2"]) == 1
+    command = capsys.readouterr().err.partition(" Type: ")[2].strip()
+    assert command.startswith(f"PYTHONPATH={script}")
+    program = shlex.join([sys.executable, "-m", "orac"])
+    command = command.replace(" orac evaluate ", f" {program} evaluate ")
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "cost" in done.stdout
+
+
+def test_a_function_below_the_first_agent_is_explained(script, unload, monkeypatch):
+    monkeypatch.chdir(script)
+    monkeypatch.syspath_prepend(script)
+    with pytest.raises(ValueError, match="Define it above the first agent of script"):
+        orac.load(RUN, cost_fn="script:below")
+    assert (script / "trained").read_text() == "x"
+
+
+def test_a_script_that_ends_the_program_is_explained(tmp_path, monkeypatch):
+    (tmp_path / "ends.py").write_text("raise SystemExit(2)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'ends', which ended the program .*__main__"):
+        orac.SACLagrangian("Pendulum-v1", cost_fn="ends:fast", cost_limit=10)
+
+
+@pytest.mark.parametrize("name", ["script:<lambda>", "__main__:fast", "a:b.<locals>.c"])
+def test_a_function_that_cannot_be_imported_has_no_command_that_fails(name):
+    with pytest.raises(NotImported, match="cannot be imported by its name") as caught:
+        cost_fn_of_file(name)
+    assert not caught.value.options

@@ -413,7 +413,10 @@ def test_a_file_does_not_import_a_module(own_module, command, capsys):
     Path("f.yaml").write_text(FILES[command])
     assert main(command.split()) == 1
     errors = capsys.readouterr().err
-    assert errors.endswith(f"Type: orac {command} --import own_module\n")
+    option = "--import own_module"
+    if command.endswith("--quiet"):
+        option = "--cost-fn own_module:cost"
+    assert errors.endswith(f"Type: orac {command} {option}\n")
     assert errors.count("\n") == 1
     assert not own_module.exists() and not Path("runs").exists()
 

@@ -27,10 +27,11 @@ import numpy as np
 
 from orac import envs
 from orac.config import presets, serialization
-from orac.config.schema import Config, Constraint, RiskMeasure
+from orac.config.schema import Config, Constraint, RiskMeasure, TrainingConfig
 from orac.config.validation import (
     NonFiniteError,
     check_choice,
+    check_count,
     check_range,
     check_seed,
     unknown_name,
@@ -48,10 +49,13 @@ from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
 from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.costs import (
     CostFn,
+    can_be_imported,
     check_env_module,
     cost_fn_of_file,
     import_cost_fn,
     name_of_cost_fn,
+    place_of_cost_fn,
+    stop_script,
 )
 from orac.envs.gym_adapter.make import check_environment, make_host
 from orac.envs.registry import is_of_library
@@ -68,13 +72,14 @@ from orac.reports.charts import (
 from orac.reports.figures import draw_curves, draw_histogram
 from orac.reports.run_reader import Run, group_runs, read_run
 from orac.reports.tables import Table, number, to_html
+from orac.runs.arrays import OtherShapeError
 from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
-from orac.training import delivery, export, notes, saving
+from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
@@ -82,7 +87,7 @@ from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
 from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
-from orac.training.state import memory_needs
+from orac.training.state import empty_replay, memory_needs
 from orac.training.xla import keep_compiled_programs
 
 Options = ParamSpec("Options")
@@ -168,13 +173,21 @@ class Agent:
         cost_fn: CostFn | str | None = None,
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
+        stop_script()
         presets.check_algorithm(config)
         keep_compiled_programs()
         config, cost_function = with_cost_fn(config, cost_fn)
+        self._meta: dict[str, Any] = {}
+        """What meta.json of a run of this agent also says."""
+        if cost_function is not None:
+            place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
+            self._meta["cost_fn"] = place
         self.runner = make_runner(env, config, cost_function, host_options or {})
         self.run_path: Path | None = None
-        self._source: str | Path | None = None
+        self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
+        self._new_env: str | None = None
+        """Id of its environment, if the agent was trained in another one before."""
         self._counters = Counters()
         self._history = MemoryLogger()
         """Logs of training without `out`."""
@@ -236,38 +249,50 @@ class Agent:
         name: str = "default",
         trackers: Sequence[str] = ("tensorboard",),
         profile: bool = False,
+        *,
+        more_steps: int | None = None,
     ) -> "Agent":
         """Train until `total_timesteps` environment steps have been taken in total.
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
-        steps. With `out`, logs and checkpoints are written to a run directory below it,
-        and `orac.resume` continues from there after any interruption. The callback
-        receives an `Event` at each log row and each evaluation; the run stops when it
-        returns False. With `profile`, `agent.profile.table()` says afterwards where the
-        time went.
+        steps. `more_steps` adds to the steps taken so far instead. The schedules, such as
+        that of the shift radius, end at the first total and stay there. With `out`, logs
+        and checkpoints are written to a run directory below it, and `orac.resume`
+        continues from there after any interruption. The callback receives an `Event` at
+        each log row and each evaluation; the run stops when it returns False. With
+        `profile`, `agent.profile.table()` says afterwards where the time went.
+
+        An agent from `orac.load` goes on with the replay of its run. Without one, its
+        policy first collects steps for a new replay.
         """
         check_callback(callback)
-        self._set_total(total_timesteps)
-        short = short_run(self.config)
-        if short:
-            warnings.warn(short, ShortRunWarning, stacklevel=2)
+        training = self._longer_training(total_timesteps, more_steps)
         logger: Logger = self._history
         if out is None and self.run_path is not None:
+            total = training.total_steps
             warnings.warn(
-                f"these steps will not be written to {self.run_path}. "
-                "Use orac.resume to continue and record the run.",
+                f"these steps will not be written to {self.run_path}. To record them, use "
+                f"orac.resume({str(self.run_path)!r}, total_timesteps={total}) instead.",
                 NotRecordedWarning,
                 stacklevel=2,
             )
+        waiting = self._source is not None and not self.runner.state.replay
+        if out is not None and self.num_timesteps and not waiting:
+            raise ValueError(
+                "out must be passed to the first call of learn, but this agent has "
+                f"already taken {self.num_timesteps:,} steps that were not logged. "
+                "Make a new agent, or save this one with save(); orac.resume continues "
+                "a run directory."
+            )
         check_memory(memory_needs(self.spec, self.config, with_replay=True))
+        self._configure(training)
+        if waiting:
+            self._meta["continued_from"] = self._origin()
+        sentences = self._bring_replay() if waiting else []
+        short = short_run(self.config)
+        if short:
+            warnings.warn(short, ShortRunWarning, stacklevel=2)
         if out is not None:
-            if self.num_timesteps:
-                raise ValueError(
-                    "out must be passed to the first call of learn, but this agent has "
-                    f"already taken {self.num_timesteps:,} steps that were not logged. "
-                    "Make a new agent, or save this one with save(); orac.resume continues "
-                    "a run directory."
-                )
             check_trackers(trackers)
             run = RunDirectory.create(
                 out,
@@ -276,25 +301,93 @@ class Agent:
                 self.config.seed,
                 serialization.to_dict(self.config),
                 name,
+                self._meta,
             )
             self.run_path = run.path
             logger = RunLogger(run, self.runner, trackers)
-        self._train(logger, callback, progress_bar, profile)
+            if waiting:
+                logger.save(self.num_timesteps, self.runner, self._counters)
+        self._train(logger, callback, progress_bar, profile, sentences)
         return self
 
-    def _set_total(self, total_timesteps: int | None) -> None:
+    def _longer_training(
+        self, total_timesteps: int | None, more_steps: int | None
+    ) -> TrainingConfig:
+        """Return the settings of training until this total, after checking them."""
         training, taken = self.config.training, self.num_timesteps
-        if total_timesteps is not None:
-            training = replace(training, total_steps=total_timesteps)
-        total = training.total_steps
-        if total <= taken:
-            raise ValueError(
-                "total_timesteps is the grand total of all calls of learn and must be above "
-                f"the {taken:,} steps taken so far, got {total:,}. For {total:,} more, pass "
-                f"{taken + total:,}."
-            )
+        if more_steps is not None:
+            if total_timesteps is not None:
+                raise ValueError(
+                    "give either total_timesteps, which counts the steps of all calls, or "
+                    f"more_steps, got {total_timesteps!r} and {more_steps!r}."
+                )
+            check_count("more_steps", more_steps)
+            total_timesteps = taken + more_steps
+        return extended_training(training, total_timesteps, taken)
+
+    def _configure(self, training: TrainingConfig) -> None:
         if training != self.config.training:
             self.runner.configure(replace(self.config, training=training))
+
+    def _origin(self) -> dict[str, Any]:
+        """Return where the agent was loaded from, for meta.json."""
+        return {
+            "path": str(self._source),
+            "step": self.num_timesteps,
+            "env": self.config.env.id,
+        }
+
+    def _bring_replay(self) -> list[str]:
+        """Restore the training state of the run that the agent was loaded from.
+
+        In another environment, or if there is no replay, training starts with new episodes
+        and an empty replay, which the policy fills before the first update. Returns
+        sentences for the user.
+        """
+        path, step = self._source, self.num_timesteps
+        assert path is not None
+        if path.is_dir() and self._new_env is None:
+            checkpoints = Checkpoints(path / "checkpoints")
+            loaded, messages = saving.restore_state(
+                checkpoints, self.runner, self._counters
+            )
+            if loaded is None or loaded.step != step:
+                raise ValueError(
+                    f"{path} has changed since the agent was loaded from it at step "
+                    f"{step:,}. Load it again."
+                )
+            return [*messages, *self._collect_first()]
+        state = self.runner.state
+        if self._new_env is not None:
+            # What was measured in the other environment does not hold in this one.
+            config = replace(
+                self.config, env=replace(self.config.env, id=self._new_env)
+            )
+            self.runner.configure(config)
+            if state.candidates:
+                state = state._replace(candidates=delivery.init(state.agent, config))
+        if self.config.agent.follows_episodes:
+            state = state._replace(measured=measurement.init(self.config, step))
+        empty = empty_replay(self.problem, self.config)
+        self.runner.restore(state._replace(replay=empty), None)
+        return self._collect_first()
+
+    def _collect_first(self) -> list[str]:
+        """Let a trained policy fill an empty replay before the first update."""
+        training, step = self.config.training, self.num_timesteps
+        if int(self.runner.state.replay.inserted) or step < training.learning_starts:
+            return []
+        count = max(training.learning_starts, training.batch_size)
+        self._configure(replace(training, updates_start=step + count))
+        why = (
+            "the agent was trained in another environment"
+            if self._new_env is not None
+            else "the agent comes without its replay"
+        )
+        return [
+            f"{why}, so its policy collects {count:,} steps before the first update, at "
+            f"step {step + count:,}."
+        ]
 
     def _train(
         self,
@@ -302,6 +395,7 @@ class Agent:
         callback: Callback | None,
         progress_bar: bool,
         profile: bool = False,
+        sentences: Sequence[str] = (),
     ) -> None:
         total = self.config.training.total_steps
         self._certified = None
@@ -313,6 +407,7 @@ class Agent:
                 Progress(total, self.num_timesteps, quiet=not progress_bar) as bar,
             ):
                 if self.num_timesteps < total:
+                    bar.notes(sentences)
                     bar.notes(notes.start_notes(self.config, self.spec, on_host))
                 self.stop_signal = run_loop(
                     self.runner,
@@ -333,8 +428,14 @@ class Agent:
         """Return the command that continues the run after an error."""
         steps = Checkpoints(path / "checkpoints").steps()
         saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
-        if not is_env_id(self.config.env.id):
-            return f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
+        env, cost_fn = self.config.env.id, self.config.env.cost_fn
+        again = ["env=..."] * (not is_env_id(env))
+        again += ["cost_fn=..."] * (
+            cost_fn is not None and not can_be_imported(cost_fn)
+        )
+        if again:
+            arguments = ", ".join([repr(str(path)), *again])
+            return f"{saved} Continue with: orac.resume({arguments})"
         return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
 
     def _finite_agent(self) -> AgentState:
@@ -562,7 +663,9 @@ class Agent:
         agent, candidates = self._finite_agent(), self.runner.state.candidates
         if self._certified is not None:
             candidates = delivery.only(candidates, self._certified)
-        saving.save_agent(path, self.config, self.spec, agent, candidates)
+        saving.save_agent(
+            path, self.config, self.spec, agent, candidates, self.num_timesteps
+        )
 
     def export(
         self,
@@ -748,10 +851,17 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     path = Path(path)
     if path.is_dir():
         config = serialization.from_dict(read_config(path))
-        agent = Agent(choose_env(config, env), config, **options)
-        template = agent.runner.state._replace(replay=())
+        agent = Agent(choose_env(config, env), for_env(config, env), **options)
         checkpoints = Checkpoints(path / "checkpoints")
-        loaded = checkpoints.load_latest(template, check=saving.check_finite)
+        # Another environment of the same spaces may have a state of another structure.
+        rest = ("replay", "env", "observation", "context", "totals", "measured")
+        template = agent.runner.state._replace(**dict.fromkeys(rest, ()))
+        try:
+            loaded = checkpoints.load_latest(
+                template, check=saving.check_finite, part=True
+            )
+        except OtherShapeError as error:
+            raise does_not_fit(path, agent.spec) from error
         if loaded is None:
             raise ValueError(
                 f"{path} must hold a checkpoint to load an agent from, and has none yet. "
@@ -760,16 +870,34 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         for message in loaded.warnings:
             warnings.warn(message, stacklevel=2)
         state, candidates = loaded.state.agent, loaded.state.candidates
-        agent.runner.state = agent.runner.state._replace(rounds=loaded.state.rounds)
+        rounds = loaded.state.rounds
     else:
-        config, state, candidates = saving.load_agent(path)
-        agent = Agent(choose_env(config, env), config, **options)
-        saving.check_shapes(state, agent.runner.state.agent, path)
-    agent.runner.state = agent.runner.state._replace(agent=state, candidates=candidates)
+        config, state, candidates, steps = saving.load_agent(path)
+        agent = Agent(choose_env(config, env), for_env(config, env), **options)
+        if not saving.same_shapes(state, agent.runner.state.agent):
+            raise does_not_fit(path, agent.spec)
+        rounds = jnp.int32(steps // config.training.num_envs)
+    agent.runner.state = agent.runner.state._replace(
+        agent=state, candidates=candidates, rounds=rounds
+    )
     agent._source = path
+    if not is_same_env(config, env, agent.runner):
+        agent._new_env = name_of_env(env)
+        if agent._new_env == LAMBDA:
+            agent._new_env = agent.spec.name
     if path.is_dir():
         agent._certified = delivery.certified_place(path, candidates)
     return agent
+
+
+def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
+    """Return the error for an agent that was trained with other spaces or settings."""
+    return ValueError(
+        f"the agent in {path} must fit the environment, but its networks have other shapes "
+        f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
+        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Give an "
+        "environment with the spaces and costs of the one it was trained in."
+    )
 
 
 def write_certificate(
@@ -800,6 +928,7 @@ def resume(
     run_dir: str | Path,
     env: Any = None,
     *,
+    total_timesteps: int | None = None,
     callback: Callback | None = None,
     progress_bar: bool = True,
     trackers: Sequence[str] = ("tensorboard",),
@@ -808,13 +937,20 @@ def resume(
 ) -> Agent:
     """Continue a run from its newest intact checkpoint to the total of its config.
 
-    As for `load`, pass `env` and `cost_fn` again if they are your own code. Messages about
-    the run go to `log`.
+    A larger `total_timesteps` trains it further, also if it is finished. Its schedules end
+    at the first total and stay there. As for `load`, pass `env` and `cost_fn` again if they
+    are your own code. Messages about the run go to `log`.
     """
     check_callback(callback)
     run = RunDirectory.open(run_dir)
     try:
-        config = serialization.from_dict(read_config(run.path))
+        planned = config = serialization.from_dict(read_config(run.path))
+        check_same_id(config, env, run.path)
+        if total_timesteps is not None:
+            steps = run.checkpoints().steps()
+            taken = steps[-1] if steps else 0
+            training = extended_training(config.training, total_timesteps, taken)
+            config = replace(config, training=training)
         for message in run.machine_differences():
             log(message)
         agent = Agent(choose_env(config, env), config, **options)
@@ -826,6 +962,11 @@ def resume(
         check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
         logger = RunLogger(run, agent.runner, trackers)
         messages = logger.restore(agent.runner, agent._counters)
+        if agent.num_timesteps:
+            messages += agent._collect_first()
+        if config != planned:
+            total = config.training.total_steps
+            run.extend(serialization.to_dict(config), agent.num_timesteps, total)
         if agent.num_timesteps < config.training.total_steps:
             run.note_commit()
     except BaseException:
@@ -833,7 +974,11 @@ def resume(
         raise
     agent.run_path = run.path
     if agent.num_timesteps >= config.training.total_steps:
-        messages = [f"The run is finished, at {agent.num_timesteps:,} steps."]
+        arguments = run_arguments(run.path, agent.config)
+        messages = [
+            f"The run is finished, at {agent.num_timesteps:,} steps. To train it further: "
+            f"orac resume {arguments} --total-steps {2 * agent.num_timesteps}"
+        ]
     for message in messages:
         log(message)
     agent._train(logger, callback, progress_bar)
@@ -931,6 +1076,42 @@ def name_of_env(env: Any) -> str:
     return getattr(env, "__name__", type(env).__name__)
 
 
+def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
+    """Return whether `env` is the environment that the config names."""
+    env_id = config.env.id
+    if env is None or env_id == env:
+        return True
+    names = {env if isinstance(env, str) else name_of_env(env), runner.spec.name}
+    if isinstance(runner, HostRunner):
+        names.add(runner.env.class_name)
+    elif envs.has_jax_form(env_id):
+        env_id = envs.make(env_id, **dict(config.env.params)).spec.name
+    return bare_id(env_id) in {bare_id(name) for name in names}
+
+
+def for_env(config: Config, env: Any) -> Config:
+    """Return the config without the parameters of its environment if `env` is another id."""
+    if not isinstance(env, str) or bare_id(env) == bare_id(config.env.id):
+        return config
+    return replace(config, env=replace(config.env, params=()))
+
+
+def bare_id(env_id: str) -> str:
+    """Return an id without the module that registers it."""
+    return env_id.rpartition(":")[2]
+
+
+def check_same_id(config: Config, env: Any, path: Path) -> None:
+    """Raise an error if a run would be resumed in an environment of another id."""
+    known = isinstance(env, str) and is_env_id(config.env.id)
+    if known and bare_id(env) != bare_id(config.env.id):
+        raise ValueError(
+            f"a run is resumed in its own environment, {config.env.id}, got {env}. To "
+            "train its agent in another one, start a new run from it: "
+            f"orac train --from {path} --env-id {env}"
+        )
+
+
 def is_env_id(env_id: str) -> bool:
     """Return whether an environment can be made from this name."""
     return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
@@ -1003,9 +1184,14 @@ def assumed_limit(config: Config) -> str:
 
 def short_run(config: Config) -> str:
     """Return a warning that the run ends before it learns; empty when it will learn."""
-    start, total = config.training.learning_starts, config.training.total_steps
+    start, total = config.training.first_update, config.training.total_steps
     if start < total:
         return ""
+    if start > config.training.learning_starts:
+        return (
+            f"the first update is at step {start:,} and the run ends at {total:,}: it only "
+            "collects steps. Train longer."
+        )
     return (
         f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
         "at random. Set training.learning_starts lower, or train longer."
@@ -1022,6 +1208,26 @@ def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
     """Return rows of numbers by column, as a run's logs are read; NaN where one lacks."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
+
+
+def extended_training(
+    training: TrainingConfig, total: int | None, taken: int
+) -> TrainingConfig:
+    """Return the settings of training until `total` steps, of which some are taken.
+
+    The schedules of an agent that has trained before end where they were planned to.
+    """
+    longer = training if total is None else replace(training, total_steps=total)
+    total = longer.total_steps
+    if total <= taken:
+        raise ValueError(
+            "the total number of steps counts those of earlier calls and must be above the "
+            f"{taken:,} steps taken so far, got {total:,}. For {total:,} more, pass "
+            f"{taken + total:,}."
+        )
+    if taken and total != training.total_steps:
+        longer = replace(longer, schedule_steps=training.horizon)
+    return longer
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:

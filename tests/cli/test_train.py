@@ -4,19 +4,30 @@
 """
 
 import csv
+import os
+import re
+import shlex
+import signal
 import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
-from helpers.command_examples import ENV, train_arguments
+from conftest import CACHE
+from helpers.command_examples import ENV, QUICK, train_arguments
 from orac.api import Agent
 from orac.cli.main import main
 from orac.cli.train import finish
 from orac.config import presets, serialization
+from orac.experiments.launcher import processes
 from orac.reports.run_reader import read_columns
+from orac.runs.directory import run_path
 
 TINY = train_arguments(800, 400)
 
@@ -171,3 +182,101 @@ def test_a_config_of_another_agent_than_its_algo_is_an_error(capsys):
 def test_a_config_file_that_is_missing_is_an_error(capsys):
     assert main(["config", "--config=nowhere.yaml"]) == 1
     assert "the config nowhere.yaml cannot be read" in capsys.readouterr().err
+
+
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "helpers/fake_worker.py"))
+
+
+@pytest.fixture
+def fake_workers(monkeypatch):
+    """Workers that only count, as the tests of the launcher have them."""
+    real = processes.Processes
+    monkeypatch.setattr(processes, "Processes", partial(real, program=FAKE))
+
+
+def test_several_seeds_stop_and_go_on_with_the_same_command(
+    tmp_path, capsys, monkeypatch, fake_workers
+):
+    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={tmp_path}"]
+    arguments += [*TINY, "--total-steps=20000", "--seeds=0-2", "--jobs=2"]
+    arguments.remove("--quiet")
+    journal = tmp_path / "journal"
+
+    def interrupt():
+        while not journal.exists() or journal.read_text().count("+") < 2:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert main(arguments) == 130
+    thread.join()
+    printed = capsys.readouterr().out
+    assert printed.startswith("wcsac in orac/GuardedMaze-v0, seeds 0, 1, 2\n")
+    assert "run the same command again to continue" in printed
+    folder = run_path(tmp_path, ENV, "wcsac", 0, "default").parent
+    for seed in range(2):
+        # Close to the end, so that the rest takes only a moment.
+        (folder / f"seed-{seed:03d}" / "saved").write_text("19900")
+    (folder / "seed-002").mkdir()
+    (folder / "seed-002" / "saved").write_text("19900")
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "started   wcsac in orac/GuardedMaze-v0, seed 0 at step" in printed
+    assert re.search(r"step [\d,]+/60,000 .* seed 0 100%  seed 1 100%  seed 2", printed)
+    assert printed.endswith(f"Report: orac report {folder}\n")
+    assert main(arguments) == 0
+    assert "3 of 3 runs are finished already." in capsys.readouterr().out
+    assert main([*arguments, "--tail=0.5"]) == 1
+    assert "Repeat the settings of the existing run" in capsys.readouterr().err
+
+
+def test_seeds_train_the_same_runs_as_one_seed_at_a_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_cost.py").write_text(
+        "def fast(o, a, next_observation, info):\n"
+        "    return float(abs(next_observation[2]) > 4.0)\n"
+    )
+    arguments = ["train", "--algo=sac-lag", "--env-id=Pendulum-v1", "--cost-limit=10"]
+    arguments += ["--cost-fn=own_cost:fast", "--cost-bound=200", *QUICK]
+    arguments += ["--total-steps=400", "--set=training.learning_starts=100"]
+    assert main([*arguments, "--seeds=0,3", "--jobs=1"]) == 0
+    folder = run_path("runs", "Pendulum-v1", "sac-lag", 0, "default").parent
+    printed = capsys.readouterr().out
+    for seed in (0, 3):
+        assert f"\nseed {seed}: reward " in printed
+        assert read_columns(folder / f"seed-{seed:03d}/metrics.csv")["env_steps"][-1]
+    sys.modules.pop("own_cost", None)
+    command = shlex.split(printed.rpartition("Report: ")[2])
+    assert main([*command[1:], "--format=markdown"]) == 0
+    assert "sac-lag" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--jobs=2"],
+            "--jobs 2 is the number of seeds that train at a time. Add --seeds",
+        ),
+        (
+            ["--seeds=0-4", "--seed=1"],
+            "--seed is for one run, and --seeds trains several",
+        ),
+        (
+            ["--seeds=0-4", "--jobs=0"],
+            "--jobs must be a whole number of at least 1, got 0",
+        ),
+        (["--seeds=0-4", "--from=x"], "--from is for one run"),
+        (["--seeds=0-4", "--device=cpu"], "--device is for one run"),
+        (["--seeds=0-4", "--name=a b"], "Try 'a-b'"),
+    ],
+)
+def test_options_that_do_not_go_with_seeds_are_refused_before_anything_runs(
+    tmp_path, capsys, options, message
+):
+    arguments = ["train", f"--env-id={ENV}", f"--out={tmp_path / 'runs'}"]
+    assert main([*arguments, *TINY, *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

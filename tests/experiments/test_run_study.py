@@ -19,13 +19,22 @@ from orac.experiments.study import plan, with_settings
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", (0, 1, 2)), ("10:12", (10, 11)), ("0:1", (0,))]
+    ("text", "seeds"),
+    [
+        ("3", (0, 1, 2)),
+        ("10:12", (10, 11)),
+        ("0:1", (0,)),
+        ("2-4", (2, 3, 4)),
+        ("5,0", (5, 0)),
+    ],
 )
 def test_seeds_are_a_number_or_a_range(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "5:5", "a", "3:", ":3"])
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "5:5", "a", "3:", ":3", "4-2", "1,1", "0,-1", "1-2-3"]
+)
 def test_invalid_seeds_raise(text):
     with pytest.raises(Exception, match="must be a number of seeds, such as 5"):
         parse_seeds(text)

@@ -30,7 +30,7 @@ from orac.runs.machine import is_out_of_memory, limit_threads, threads_of
 
 COMMANDS = {
     "train": ("train", "train an agent in an environment", add_train_options),
-    "resume": ("train", "continue a run that was stopped", add_resume_options),
+    "resume": ("train", "continue a run, or train it further", add_resume_options),
     "evaluate": ("evaluate", "measure a trained policy's risk", add_evaluate_options),
     "certify": ("certify", "certify a run's policy", add_certify_options),
     "report": ("studies", "write a page or tables about runs", add_report_options),
@@ -83,10 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("ORAC_TRACEBACK") or not is_user_error(error):
             raise
         message = OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
-        if getattr(error, "module", None):
+        if missing := getattr(error, "options", ()):
+            if missing[0] == "--cost-fn" and not hasattr(options, "cost_fn"):
+                # Studies take their cost functions only from files.
+                missing = "--import", error.module  # pyright: ignore[reportAttributeAccessIssue]
             typed = sys.argv[1:] if arguments is None else [*arguments]
-            command = shlex.join(["orac", *typed, "--import", error.module])  # pyright: ignore[reportAttributeAccessIssue]
-            message += f" Type: {command}"
+            message += f" Type: {import_command(typed, missing, options)}"
         notes = getattr(error, "__notes__", ())
         print(
             "\n".join([f"orac {options.command}: {message}", *notes]), file=sys.stderr
@@ -95,6 +97,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
         return 130
+
+
+def import_command(
+    typed: Sequence[str], missing: Sequence[str], options: argparse.Namespace
+) -> str:
+    """Return the command again, with the options that let it import the user's code.
+
+    If the run's cost function is in another folder, the command names that folder.
+    """
+    from orac.envs.gym_adapter.costs import search_path
+    from orac.runs.directory import read_meta
+
+    command = shlex.join(["orac", *typed, *missing])
+    run = getattr(options, "run_dir", None) or getattr(options, "source", None)
+    if (
+        missing[0] != "--cost-fn"
+        or run is None
+        or not (Path(run) / "meta.json").exists()
+    ):
+        return command
+    # As with `python -m`, a module is found in the working directory.
+    sys.path.insert(0, os.getcwd())
+    folder = search_path(read_meta(run).get("cost_fn"))
+    if folder is None:
+        return command
+    more = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
+    return f"PYTHONPATH={shlex.quote(str(folder))}{more} {command}"
 
 
 def is_user_error(error: Exception) -> bool:

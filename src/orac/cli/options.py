@@ -6,6 +6,8 @@ This module imports no JAX, so that `orac --help` and argument errors appear qui
 import argparse
 import math
 from argparse import ArgumentParser
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,10 +96,16 @@ def add_import_option(parser: ArgumentParser) -> None:
 def add_train_options(parser: ArgumentParser) -> None:
     add_config_options(parser)
     option = parser.add_argument
+    about = "start with the agent of this run or file, and with its config"
+    option("--from", dest="source", metavar="RUN", help=about)
     option("--out", default="runs", help="root of the run directories (default: runs)")
     option("--name", default="default", help="name of the run's directory (default)")
     about = "print at the end where the time of a step went"
     option("--profile", action="store_true", help=about)
+    about = "train several seeds, such as 0-4; the same command continues after a stop"
+    option("--seeds", type=parse_seeds, help=about)
+    about = "seeds that train at a time (default: one per processor)"
+    option("--jobs", type=int, help=about)
     add_progress_options(parser)
 
 
@@ -105,6 +113,8 @@ def add_resume_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("run_dir", metavar="RUN", help="directory of the run")
     option("--env-id", help="environment of the run, if it is in a module of yours")
+    about = "train the run further, until this number of steps in all"
+    option("--total-steps", type=whole_number, help=about)
     add_progress_options(parser)
 
 
@@ -208,7 +218,7 @@ def add_compare_options(parser: ArgumentParser) -> None:
 def add_reproduce_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("study", metavar="NAME", help=", ".join(STUDY_NAMES))
-    about = "number of seeds, or A:B for seeds A to B-1 (default: as in the paper)"
+    about = "number of seeds, or A-B for seeds A to B (default: as in the paper)"
     option("--seeds", type=parse_seeds, help=about)
     option("--steps", type=int, help="environment steps of each run")
     add_set_option(
@@ -312,14 +322,22 @@ def whole_number(text: str) -> int:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Parse `5` as the seeds 0 to 4 and `10:15` as the seeds 10 to 14."""
-    first, colon, last = text.partition(":")
-    try:
-        start, end = (int(first), int(last)) if colon else (0, int(first))
-    except ValueError:
-        start, end = 0, 0
-    if not 0 <= start < end or end - start > 100_000:
+    """Parse `5` or `0-4` as the seeds 0 to 4, `10:15` as 10 to 14, `0,3` as these two."""
+    seeds: Sequence[int] = ()
+    with suppress(ValueError):
+        if "," in text:
+            seeds = [int(part) for part in text.split(",")]
+        elif ":" in text:
+            first, last = text.split(":")
+            seeds = range(int(first), int(last))
+        elif "-" in text:
+            first, last = text.split("-")
+            seeds = range(int(first), int(last) + 1)
+        else:
+            seeds = range(int(text))
+    if not 0 < len(seeds) <= 100_000 or min(seeds) < 0 or len({*seeds}) < len(seeds):
         raise argparse.ArgumentTypeError(
-            f"must be a number of seeds, such as 5, or a range, such as 10:15; got {text!r}"
+            "must be a number of seeds, such as 5, a range, such as 0-4, or a list, such as "
+            f"0,3; got {text!r}"
         )
-    return tuple(range(start, end))
+    return tuple(seeds)

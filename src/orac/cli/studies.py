@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from orac.cli.train import resolve_config
+from orac.cli.train import MAX_PROCESSES, resolve_config
 from orac.config.validation import check_choice, check_count
 from orac.envs.gym_adapter.costs import allow_module
 from orac.envs.registry import is_of_library
@@ -18,8 +18,6 @@ from orac.reports.compare import compare
 from orac.reports.figures import save_figures
 from orac.reports.run_reader import read_results
 from orac.runs.directory import safe_name
-
-MAX_PROCESSES = 10_000
 
 
 def run_report(options: argparse.Namespace) -> int:

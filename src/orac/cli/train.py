@@ -4,32 +4,49 @@ The options of all commands are in `options.py`.
 """
 
 import argparse
+import json
+import shlex
 import signal
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orac.cli.options import host_options
 from orac.config import presets, serialization
 from orac.config.schema import Config
+from orac.config.validation import check_count
 
 if TYPE_CHECKING:
     from orac.api import Agent
 
+MAX_PROCESSES = 10_000
+
 
 def run_train(options: argparse.Namespace) -> int:
     """Train a new agent."""
-    config, _ = resolve_config(options)
-    presets.check_algorithm(config)
+    check_seeds(options)
+    config = None
+    if options.source is not None:
+        check_from(options)
+    else:
+        config, _ = resolve_config(options)
+        presets.check_algorithm(config)
     # JAX is imported here, after the options were checked.
-    from orac.api import Agent, ShortRunWarning, choose_env
+    from orac.api import Agent, ShortRunWarning, choose_env, load
 
-    # Only an id that was typed may import its module; that of a file must not.
-    env = options.env_id or choose_env(config, None)
-    agent = Agent(
-        env, config, cost_fn=options.cost_fn, host_options=host_options(options)
-    )
+    making: dict[str, Any] = {
+        "cost_fn": options.cost_fn,
+        "host_options": host_options(options),
+    }
+    if config is None:
+        agent = load(str(options.source), options.env_id, **making)
+    else:
+        # Only an id that was typed may import its module; that of a file must not.
+        agent = Agent(options.env_id or choose_env(config, None), config, **making)
+    if options.seeds is not None:
+        return train_seeds(agent, options)
     print(describe(agent))
     show_by_default = warnings.showwarning
 
@@ -43,6 +60,7 @@ def run_train(options: argparse.Namespace) -> int:
         warnings.simplefilter("always", ShortRunWarning)
         warnings.showwarning = show_warning
         agent.learn(
+            options.total_steps,
             progress_bar=not options.quiet,
             out=options.out,
             name=options.name,
@@ -55,6 +73,110 @@ def run_train(options: argparse.Namespace) -> int:
     return finish(agent, agent.run_path, options.cost_bound)
 
 
+def check_seeds(options: argparse.Namespace) -> None:
+    """Raise an error for options that do not go together with `--seeds`, or need it."""
+    if options.seeds is None:
+        if options.jobs is not None:
+            raise ValueError(
+                f"--jobs {options.jobs} is the number of seeds that train at a time. Add "
+                "--seeds, such as --seeds 0-4, or leave it out."
+            )
+        return
+    for name, value in (
+        ("seed", options.seed),
+        ("from", options.source),
+        ("device", options.device),
+        ("profile", options.profile or None),
+    ):
+        if value is not None:
+            raise ValueError(
+                f"--{name} is for one run, and --seeds trains several in processes of their "
+                f"own, got both. Leave out --{name}, or train one --seed at a time."
+            )
+    from orac.runs.directory import check_run_name
+    from orac.runs.loggers import check_trackers
+
+    if options.jobs is not None:
+        check_count("--jobs", options.jobs, high=MAX_PROCESSES)
+    check_run_name(options.name)
+    check_trackers(options.track or ())
+
+
+def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
+    """Train several seeds, some at a time, each in its own process.
+
+    `agent` has the config of all of them. Runs that are finished are skipped and others
+    continue, so that the same command goes on after a stop.
+    """
+    from orac.api import short_run
+    from orac.envs.gym_adapter.costs import allow_module
+    from orac.experiments.launcher import processes
+    from orac.experiments.launcher.schedule import PlannedRun, run_all, stop_signals
+    from orac.experiments.run_study import UNFINISHED, exit_code
+    from orac.runs.progress import Progress
+
+    config = agent.config
+    agent.close()
+    if module := config.env.id.rpartition(":")[0]:
+        # The user has typed it, or `--import` has named it.
+        allow_module(module)
+    bounds = options.cost_bound
+    runs = [
+        PlannedRun(
+            f"{config.algo} in {config.env.id}",
+            replace(config, seed=seed),
+            options.name,
+            Path(options.out),
+            cost_bound=None if bounds is None else tuple(bounds),
+            cost_fn=options.cost_fn,
+        )
+        for seed in options.seeds
+    ]
+    print(describe(agent, f"seeds {', '.join(map(str, options.seeds))}"))
+    if note := short_run(config):
+        print(f"  note: {note}")
+    trackers = tuple(options.track or ("tensorboard",))
+    backend = processes.Processes(options.jobs, trackers=trackers)
+    total = sum(run.total_steps for run in runs)
+    start = sum(min(run.step(), run.total_steps) for run in runs)
+    with stop_signals() as signals, Progress(total, start, quiet=options.quiet) as bar:
+        outcomes = run_all(runs, backend, log=bar.print, signals=signals, bar=bar)
+    code = exit_code(outcomes, print)
+    for outcome in outcomes:
+        if outcome.status == "finished":
+            print(f"seed {outcome.run.config.seed}: {delivered_line(outcome.run.path)}")
+    print(f"Report: orac report {shlex.quote(str(runs[0].path.parent))}")
+    return 128 + signals[0] if signals and code == UNFINISHED else code
+
+
+def delivered_line(path: Path) -> str:
+    """Return what a finished run delivers, from its delivered.json."""
+    try:
+        record = json.loads((path / "delivered.json").read_text())
+        measured = [f"reward {record['reward']:.4g}"]
+        for name, risk in record["risk"].items():
+            limit = record["limit"][name]
+            measured.append(f"risk of {name} {risk:.4g} (limit {limit:g})")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "finished, and nothing was evaluated"
+    within = "within" if record.get("within_limits") else "not within"
+    limits = f", {within} the limits" if record["risk"] else ""
+    return f"{', '.join(measured)}{limits}, on {record.get('episodes', 0):,} episodes"
+
+
+def check_from(options: argparse.Namespace) -> None:
+    """Raise an error for options that change the config of the agent of `--from`."""
+    names = ("algo", "preset", "config", "cost_limit", "tail", "seed", "num_envs")
+    given = [
+        name for name in (*names, "set") if getattr(options, name) not in (None, [])
+    ]
+    if given:
+        raise ValueError(
+            "--from starts with the config of that run; only --env-id, --total-steps, --out "
+            f"and --name can differ, got --{given[0].replace('_', '-')}. Leave it out."
+        )
+
+
 def run_resume(options: argparse.Namespace) -> int:
     """Continue a run from its newest intact checkpoint."""
     from orac.api import resume
@@ -62,6 +184,7 @@ def run_resume(options: argparse.Namespace) -> int:
     agent = resume(
         options.run_dir,
         options.env_id,
+        total_timesteps=options.total_steps,
         cost_fn=options.cost_fn,
         host_options=host_options(options),
         progress_bar=not options.quiet,
@@ -111,10 +234,10 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
     return serialization.override(base, [*changes, *options.set]), base
 
 
-def describe(agent: "Agent") -> str:
+def describe(agent: "Agent", seeds: str | None = None) -> str:
     """Return a description of the run: what is limited, and how it is measured."""
     config = agent.config
-    lines = [f"{config.algo} in {config.env.id}, seed {config.seed}"]
+    lines = [f"{config.algo} in {config.env.id}, {seeds or f'seed {config.seed}'}"]
     if config.agent.follows_episodes:
         from orac.training.measurement import held_measure, window_size
 

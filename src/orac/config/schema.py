@@ -428,6 +428,22 @@ class TrainingConfig:
     follows episodes; by default half of them."""
     restarts: CountFromZero = 0
     """How often a stuck actor is replaced by a new one."""
+    schedule_steps: Steps | None = None
+    """Steps after which all schedules have ended; by default total_steps. A run that is
+    trained further keeps its first total here."""
+    updates_start: CountFromZero = 0
+    """Step of the first update of an agent that was loaded without its replay; before it,
+    its policy collects steps."""
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps over which the schedules run."""
+        return self.schedule_steps or self.total_steps
+
+    @property
+    def first_update(self) -> int:
+        """Number of steps before the first update."""
+        return max(self.learning_starts, self.updates_start)
 
     def __post_init__(self):
         check_fields(self, "training")

@@ -84,12 +84,19 @@ def save_arrays(path: AnyPath, tree: PyTree) -> str:
     return digest.hexdigest()
 
 
-def load_arrays(path: AnyPath, template: PyTree, digest: str | None = None) -> PyTree:
+class OtherShapeError(ValueError):
+    """A good file holds arrays of other names or shapes than the template."""
+
+
+def load_arrays(
+    path: AnyPath, template: PyTree, digest: str | None = None, part: bool = False
+) -> PyTree:
     """Read a pytree back into the structure of `template`.
 
     The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX
     arrays for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python
     numbers for Python numbers. With `digest`, the file must have exactly that content.
+    With `part`, the file may have more leaves than the template.
     Raises `DamagedFileError` for a file that is missing, truncated, altered or foreign,
     and ValueError for a good file that does not fit.
     """
@@ -98,7 +105,7 @@ def load_arrays(path: AnyPath, template: PyTree, digest: str | None = None) -> P
     expected = [_describe(jax.tree_util.keystr(name), leaf) for name, leaf in named]
     with _open_verified(path, digest) as file:
         found, start = _read_header(path, file)
-        _check_fit(path, found, expected)
+        _check_fit(path, found, expected, part)
         offsets, end = {}, start
         for leaf in found:
             offsets[leaf.path] = end
@@ -212,19 +219,20 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
     return leaves, PREFIX.size + length
 
 
-def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf]) -> None:
+def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf], part: bool) -> None:
     why = "It was written with another configuration, or is another kind of file."
     saved = {leaf.path: leaf for leaf in found}
     for leaf in expected:
         if leaf.path not in saved:
-            raise ValueError(f"{path} lacks the expected leaf {leaf.path}. {why}")
-    if surplus := [*saved.keys() - {leaf.path for leaf in expected}]:
-        raise ValueError(f"{path} has an unexpected leaf {min(surplus)}. {why}")
+            raise OtherShapeError(f"{path} lacks the expected leaf {leaf.path}. {why}")
+    surplus = [*saved.keys() - {leaf.path for leaf in expected}]
+    if surplus and not part:
+        raise OtherShapeError(f"{path} has an unexpected leaf {min(surplus)}. {why}")
     for leaf in expected:
         for field in ("kind", "dtype", "shape"):
             was, wanted = getattr(saved[leaf.path], field), getattr(leaf, field)
             if was != wanted:
-                raise ValueError(
+                raise OtherShapeError(
                     f"{path}: leaf {leaf.path} has {field} {was}, expected {wanted}. {why}"
                 )
 

@@ -224,11 +224,13 @@ class Checkpoints:
         template: PyTree,
         replay_template: Any = None,
         check: Callable[[PyTree], None] | None = None,
+        part: bool = False,
     ) -> Loaded | None:
         """Load the newest undamaged checkpoint; None if there is none at all.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
-        `replay_template` the replay is not read. A damaged checkpoint is skipped with a
+        `replay_template` the replay is not read; with `part`, the template may lack arrays
+        of the checkpoint. A damaged checkpoint is skipped with a
         warning, and so is one whose state `check` rejects with a `DamagedFileError`. One
         that does not fit the templates, or was written by a newer version, raises an
         error, because falling back to an older one would hide the mistake.
@@ -237,7 +239,7 @@ class Checkpoints:
         for step in reversed(self.steps()):
             try:
                 manifest = self._read_manifest(step)
-                loaded = self._load(manifest, template, replay_template)
+                loaded = self._load(manifest, template, replay_template, part)
                 if check is not None:
                     check(loaded.state)
             except (DamagedFileError, DiskError) as error:
@@ -254,9 +256,11 @@ class Checkpoints:
         self._current = -1
         return None
 
-    def _load(self, manifest: Manifest, template: PyTree, replay_like: Any) -> Loaded:
+    def _load(
+        self, manifest: Manifest, template: PyTree, replay_like: Any, part: bool
+    ) -> Loaded:
         path = self.directory / manifest.state_name
-        state = load_arrays(path, template, manifest.state_digest)
+        state = load_arrays(path, template, manifest.state_digest, part)
         replay, saved = None, manifest.replay
         if replay_like is not None and isinstance(saved, SavedReplay):
             replay = load_replay(self.directory / "replay", replay_like, saved)

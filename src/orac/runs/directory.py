@@ -75,14 +75,13 @@ class RunDirectory:
         seed: int,
         config: Mapping[str, Any],
         name: str = "default",
+        meta: Mapping[str, Any] | None = None,
     ) -> "RunDirectory":
-        """Create the directory of a new run. It must not hold a run already."""
-        if name != safe_name(name):
-            # If names were changed silently, two of them could give the same directory.
-            raise ValueError(
-                "the name of a run must be letters, digits and . _ + = -, got "
-                f"{name!r}. Try {safe_name(name)!r}."
-            )
+        """Create the directory of a new run. It must not hold a run already.
+
+        `meta` is written to meta.json, in addition to the description of the machine.
+        """
+        check_run_name(name)
         path = run_path(root, env_id, algo, seed, name)
         make_directory(path)
         run = cls(path)
@@ -92,7 +91,7 @@ class RunDirectory:
                     f"{path} already holds a run. Continue it with `orac resume {path}`, "
                     "or choose another name, seed or --out."
                 )
-            write_meta(path, describe_machine())
+            write_meta(path, {**describe_machine(), **(meta or {})})
             # The config is written last, because a directory with a config is a run.
             text = write_yaml(dict(config))
             write_text(path / "config.yaml", text)
@@ -114,6 +113,14 @@ class RunDirectory:
         later = meta.get("resumed_at_commits", [])
         if commit != [meta.get("commit"), *later][-1]:
             write_meta(self.path, {**meta, "resumed_at_commits": [*later, commit]})
+
+    def extend(self, config: Mapping[str, Any], step: int, total_steps: int) -> None:
+        """Replace the config of a run that is trained further, and record it in meta.json."""
+        meta = read_meta(self.path)
+        entry = {"at_step": step, "total_steps": total_steps}
+        extended = [*meta.get("extended", []), entry]
+        write_meta(self.path, {**meta, "extended": extended})
+        write_text(self.path / "config.yaml", write_yaml(dict(config)))
 
     def machine_differences(self) -> list[str]:
         """Return one sentence per difference from the machine that started the run."""
@@ -222,6 +229,16 @@ def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Pat
     check_count("seed", seed, 0)
     parts = (safe_name(part) for part in (env_id, algo, name))
     return Path(root).joinpath(*parts, f"seed-{seed:03d}")
+
+
+def check_run_name(name: str) -> None:
+    """Raise an error for a name that cannot be a directory's."""
+    if name != safe_name(name):
+        # If names were changed silently, two of them could give the same directory.
+        raise ValueError(
+            "the name of a run must be letters, digits and . _ + = -, got "
+            f"{name!r}. Try {safe_name(name)!r}."
+        )
 
 
 def safe_name(text: str) -> str:

@@ -40,16 +40,18 @@ class Progress:
         self._shown_at = -math.inf
         # Only recent times, because the first include the compilation.
         self._times = deque([(clock(), start_step)], maxlen=12)
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, float | str] = {}
         self._live: Live | None = None
 
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
         """Set the step and new values of metrics, and refresh the display if it is due.
 
-        A metric is NaN while it has no value; metrics that are not given stay displayed.
+        A metric is a number or a text. It is NaN while it has no value; metrics that are
+        not given stay displayed.
         """
         now, self._step = self._clock(), step
-        self._metrics.update({k: float(v) for k, v in (metrics or {}).items()})
+        for name, value in (metrics or {}).items():
+            self._metrics[name] = value if isinstance(value, str) else float(value)
         if step > self._times[-1][1]:
             self._times.append((now, step))
         is_bar = self._console.is_terminal
@@ -64,8 +66,13 @@ class Progress:
             if self._quiet:
                 logging.getLogger("orac").warning(sentence)
             else:
-                console = self._live.console if self._live else self._console
-                console.print(Text(f"note: {sentence}"), soft_wrap=True)
+                self.print(f"note: {sentence}")
+
+    def print(self, line: str) -> None:
+        """Print a line above the bar, unless the display is quiet."""
+        if not self._quiet:
+            console = self._live.console if self._live else self._console
+            console.print(Text(line), soft_wrap=True)
 
     def _show(self, is_bar: bool) -> None:
         self._shown_step = self._step
@@ -101,9 +108,12 @@ class Progress:
 
     def _numbers(self) -> str:
         # A dash stands for a metric that has no value yet.
-        values = self._metrics.items()
-        texts = {k: "-" if math.isnan(v) else f"{v:.4g}" for k, v in values}
-        return "  ".join(f"{name} {text}" for name, text in texts.items())
+        def text_of(value: float | str) -> str:
+            if isinstance(value, str):
+                return value
+            return "-" if math.isnan(value) else f"{value:.4g}"
+
+        return "  ".join(f"{k} {text_of(v)}" for k, v in self._metrics.items())
 
     def close(self) -> None:
         """Show the last state and release the terminal. Closing twice has no effect."""

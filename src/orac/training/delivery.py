@@ -242,5 +242,5 @@ def retest_episodes(config: Config, episode_length: int | None) -> int:
     env_id = config.env.id
     if registry.has_jax_form(env_id) or registry.is_of_library(env_id):
         return wanted
-    allowed = RETEST_SHARE * config.training.total_steps / (episode_length or 1)
+    allowed = RETEST_SHARE * config.training.horizon / (episode_length or 1)
     return max(min(wanted, int(allowed)), 1)

@@ -17,11 +17,13 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import exploration
 from orac.core.agent import Learner, PolicyState
+from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
 from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
 from orac.training.state import (
     EVALUATE,
+    RESTART,
     RUN,
     empty_replay,
     evaluation_key,
@@ -34,6 +36,7 @@ from orac.training.state import (
 from orac.training.train_step import (
     StepBatch,
     StepReport,
+    Totals,
     TrainState,
     store_and_update,
 )
@@ -50,6 +53,7 @@ class DeviceRunner:
         key = jax.random.key(config.seed)
         self.key = jax.random.fold_in(key, RUN)
         self.evaluation_key = jax.random.fold_in(key, EVALUATE)
+        self.restart_key = jax.random.fold_in(key, RESTART)
         self.state = init(key, env, self.learner, config)
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
@@ -84,9 +88,24 @@ class DeviceRunner:
         return {}
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint's state; always exact."""
+        """Go back to a checkpoint's state; without a host state, start new episodes."""
         self.state = state
-        return True
+        if host_state is not None:
+            return True
+        num_envs = self.config.training.num_envs
+        key = jax.random.fold_in(self.restart_key, state.rounds)
+        env_key, pivot_key = jax.random.split(key)
+        env_state, observation = copy_arrays(reset_batch(self.env, env_key, num_envs))
+        pivot = sample_pivot(
+            pivot_key, state.agent.pivot.params, self.config.agent.pivot.std, num_envs
+        )
+        self.state = state._replace(
+            env=env_state,
+            observation=observation,
+            context=Context.start(num_envs, pivot),
+            totals=Totals.zeros(num_envs, self.spec.num_costs),
+        )
+        return False
 
     def configure(self, config: Config) -> None:
         """Continue under another config of the same problem and networks."""
@@ -224,5 +243,7 @@ def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, "
         radius = exploration.radius_from_kl(radius)
     if not settings.decay:
         return jnp.float32(radius)
-    left = 1 - env_steps / config.training.total_steps
-    return jnp.float32(radius) * jnp.clip(left, 0, 1)
+    horizon = config.training.horizon
+    left = jnp.clip(1 - env_steps / horizon, 0, 1)
+    # Numerics: the quotient at the horizon may be a little below 1.
+    return jnp.float32(radius) * jnp.where(env_steps < horizon, left, 0)

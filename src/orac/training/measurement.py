@@ -61,16 +61,16 @@ class Measured(NamedTuple):
     """Whether the deployed action was changed from mean to sampled; at most once."""
 
 
-def init(config: Config) -> Measured:
-    """Return an empty window."""
+def init(config: Config, step: int = 0) -> Measured:
+    """Return an empty window for a run that starts, or goes on without one, at `step`."""
     zero = np.zeros((), np.int32)
     size = window_size(config.constraints)
     return Measured(
         costs=np.zeros((size, len(config.constraints)), np.float32),
         steps=np.zeros(size, np.int32),
         added=zero,
-        moved_at=zero,
-        settled_at=np.asarray(config.training.learning_starts, np.int32),
+        moved_at=np.asarray(step, np.int32),
+        settled_at=np.asarray(max(config.training.learning_starts, step), np.int32),
         side=zero,
         crossings=zero,
         restarts=zero,
@@ -116,7 +116,7 @@ def emptied(measured: Measured) -> Measured:
 
 def compares_actions(measured: Measured, step: int, config: Config) -> bool:
     """Return whether an evaluation compares mean and sampled actions at this step."""
-    low, high = (share * config.training.total_steps for share in COMPARE_ACTIONS)
+    low, high = (share * config.training.horizon for share in COMPARE_ACTIONS)
     unknown = config.agent.deployed_action == "measured" and not measured.switched
     return unknown and low <= step <= high
 
@@ -125,7 +125,7 @@ def recent_costs(measured: Measured, step: int, config: Config) -> np.ndarray:
     """Return the costs of the window, oldest first, without those that are too old."""
     size, count = len(measured.steps), int(measured.added)
     order = np.arange(max(count - size, 0), count) % size
-    oldest = step - OLDEST * config.training.total_steps
+    oldest = step - OLDEST * config.training.horizon
     return measured.costs[order][measured.steps[order] >= oldest]
 
 
@@ -191,7 +191,7 @@ def steer(
     episode_length: int,
 ) -> tuple[AgentState, Measured, Reading | None]:
     """Move the multipliers, the schedules' clock and, if it is stuck, the actor."""
-    if step < config.training.learning_starts:
+    if step < config.training.first_update:
         return agent, measured._replace(moved_at=np.asarray(step, np.int32)), None
     elapsed = step - int(measured.moved_at)
     measured = measured._replace(moved_at=np.asarray(step, np.int32))
@@ -232,7 +232,7 @@ def advance_clock(
     agent: AgentState, settled: bool, step: int, elapsed: int, config: Config
 ) -> AgentState:
     """Advance the schedules while the risk is settled, and in any case late in the run."""
-    clock, total = float(agent.steering.clock), config.training.total_steps
+    clock, total = float(agent.steering.clock), config.training.horizon
     gain = elapsed / (SCHEDULE_SHARE * total) if settled else 0.0
     if step > FORCED_START * total:
         # At this pace the schedules end with the run.
@@ -265,7 +265,7 @@ def is_stuck(measured: Measured, step: int, config: Config) -> bool:
     A run is stuck if it was not settled in the last third of its steps so far, or if its
     risk keeps jumping over the dead zone.
     """
-    total, first, last = config.training.total_steps, *CHECK_STUCK
+    total, first, last = config.training.horizon, *CHECK_STUCK
     if int(measured.restarts) >= config.training.restarts:
         return False
     if not first * total <= step <= last * total:

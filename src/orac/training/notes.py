@@ -28,8 +28,30 @@ def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
             f"observations are flattened to {spec.observation_size:,} numbers: "
             f"{flat_parts(json.loads(spec.observation_structure))}."
         )
-    window = short_window(config, spec, on_host)
-    return [*notes, window] if window else notes
+    more = [short_window(config, spec, on_host), ended_schedules(config)]
+    return [*notes, *filter(None, more)]
+
+
+def ended_schedules(config: Config) -> str:
+    """Return that the run goes on after the end of its schedules; empty if it does not."""
+    agent, training = config.agent, config.training
+    if training.total_steps <= training.horizon:
+        return ""
+    explores = agent.exploration
+    decays = explores.decay or (agent.follows_episodes and explores.decay_when_feasible)
+    ends = ["the shift radius stays 0"] * (agent.behaviour == "optimistic" and decays)
+    if agent.follows_episodes:
+        if agent.final_learning_rate != 1:
+            share = f"{agent.final_learning_rate:g} of their first values"
+            ends.append(f"the learning rates stay at {share}")
+        if agent.final_target_entropy is not None:
+            ends.append(f"the target entropy stays {agent.final_target_entropy:g}")
+    if not ends:
+        return ""
+    return (
+        f"the schedules of this run end at step {training.horizon:,} and it goes on to "
+        f"{training.total_steps:,}. From there on {', '.join(ends)}."
+    )
 
 
 def flat_parts(structure: Any, name: str = "") -> str:
@@ -50,7 +72,7 @@ def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
     if not (config.agent.follows_episodes and config.constraints):
         return ""
     size, training = measurement.window_size(config.constraints), config.training
-    span, every = measurement.OLDEST * training.total_steps, config.evaluation.every
+    span, every = measurement.OLDEST * training.horizon, config.evaluation.every
     evaluations = int(span / every) + 1 if every else 0
     episodes = evaluations * config.evaluation.episodes
     if on_host:

@@ -29,8 +29,8 @@ from orac.envs.base import EnvSpec
 from orac.policy import check_archive
 from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
 from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
-from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory
+from orac.runs.checkpoint import Checkpoints, Loaded
+from orac.runs.directory import RunDirectory, read_meta
 from orac.training import delivery, notes
 from orac.training.health import first_not_finite
 from orac.training.state import empty_replay, problem_for
@@ -73,26 +73,45 @@ def restore_checkpoint(
     Logs are truncated to their length at that checkpoint. Without a checkpoint the run
     starts again from its config.
     """
+    loaded, messages = restore_state(checkpoints, runner, counters)
+    if loaded is None:
+        if "continued_from" in read_meta(run.path):
+            raise ValueError(
+                f"{run.path} was started from another agent and has no checkpoint, so it "
+                "cannot continue. Delete the directory and start it again."
+            )
+        run.truncate_logs({})
+        return None, [
+            f"{run.path} has no checkpoint yet: the run starts again from its config."
+        ]
+    run.truncate_logs(loaded.extra["log_sizes"])
+    write_delivered(run, runner, counters)
+    return loaded.step, messages
+
+
+def restore_state(
+    checkpoints: Checkpoints, runner: Any, counters: Any
+) -> tuple[Loaded | None, list[str]]:
+    """Restore training state, replay and counters from the newest intact checkpoint.
+
+    Returns the checkpoint, None if there is none, and messages for the user.
+    """
     template = runner.state._replace(replay=())
     # Only shapes: loading the replay must not need a second one in memory.
     problem, config = runner.learner.problem, runner.config
     replay = jax.eval_shape(lambda: empty_replay(problem, config))
     loaded = checkpoints.load_latest(template, replay, check_finite)
     if loaded is None:
-        run.truncate_logs({})
-        return None, [
-            f"{run.path} has no checkpoint yet: the run starts again from its config."
-        ]
+        return None, []
     messages = list(loaded.warnings)
     restored = loaded.state._replace(replay=loaded.replay)
-    with _expected_content(loaded.step, run.path):
+    with _expected_content(loaded.step, checkpoints.directory.parent):
         saved_counters = {
             field.name: checked_counter(loaded.extra["counters"], field.name, counters)
             for field in dataclasses.fields(counters)
         }
-        log_sizes = {
-            name: check_size(size) for name, size in loaded.extra["log_sizes"].items()
-        }
+        for size in loaded.extra["log_sizes"].values():
+            check_count("the size of a log", size, 0)
         host_state = from_json(loaded.extra["host_state"])
         exact = runner.restore(restored, host_state)
     if not exact:
@@ -102,9 +121,7 @@ def restore_checkpoint(
         )
     for name, value in saved_counters.items():
         setattr(counters, name, value)
-    run.truncate_logs(log_sizes)
-    write_delivered(run, runner, counters)
-    return loaded.step, messages
+    return loaded, messages
 
 
 @contextmanager
@@ -134,12 +151,6 @@ def checked_counter(saved: Any, name: str, counters: Any) -> Any:
     return value
 
 
-def check_size(size: Any) -> int:
-    """Return the size of a log in a checkpoint, or raise an error if it is none."""
-    check_count("the size of a log", size, 0)
-    return size
-
-
 def check_finite(state: Any) -> None:
     """Raise a `DamagedFileError` if a number of a loaded agent is not finite."""
     name = first_not_finite(state.agent) or first_not_finite(state.candidates)
@@ -155,11 +166,13 @@ def save_agent(
     spec: EnvSpec,
     agent: AgentState,
     candidates: Any = (),
+    env_steps: int = 0,
 ) -> None:
     """Write an agent and its candidates for delivery, without its replay."""
     problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
+        "env_steps": env_steps,
         "observation_size": problem.observation_size,
         "action_size": problem.action_size,
         "cost_value_limits": problem.cost_value_limits,
@@ -178,8 +191,8 @@ def save_agent(
             write(packed.read_bytes())
 
 
-def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
-    """Read config, agent and candidates from a file of `save_agent`.
+def load_agent(path: str | Path) -> tuple[Config, AgentState, Any, int]:
+    """Read config, agent, candidates and number of steps from a file of `save_agent`.
 
     Any other file raises a `ValueError`.
     """
@@ -197,6 +210,9 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
             sizes = json.loads(_member(archive, "sizes.json", MAX_TEXT_BYTES))
             for name in ("observation_size", "action_size"):
                 check_count(f"{name} in {path}", sizes[name])
+            # Earlier files do not have the number of steps.
+            env_steps = sizes.get("env_steps", config.training.total_steps)
+            check_count(f"env_steps in {path}", env_steps, 0)
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
@@ -235,7 +251,7 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any]:
             "after its training had diverged. Load its run directory, whose last "
             "checkpoint is good, or train it again."
         )
-    return config, agent, candidates
+    return config, agent, candidates, env_steps
 
 
 def checked_archive(stream: Any) -> zipfile.ZipFile:
@@ -258,12 +274,7 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     return archive.read(info)
 
 
-def check_shapes(agent: AgentState, template: AgentState, path: str | Path) -> None:
-    """Raise an error if a loaded agent was made for another environment."""
-    expected = [leaf.shape for leaf in jax.tree.leaves(template)]
-    found = [leaf.shape for leaf in jax.tree.leaves(agent)]
-    if expected != found:
-        raise ValueError(
-            f"the agent in {path} must fit the environment, but its networks have other "
-            "shapes. Give the environment it was trained in."
-        )
+def same_shapes(agent: AgentState, other: AgentState) -> bool:
+    """Return whether two agents were made for the same spaces."""
+    shapes = ([leaf.shape for leaf in jax.tree.leaves(x)] for x in (agent, other))
+    return next(shapes) == next(shapes)

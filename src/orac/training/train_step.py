@@ -266,9 +266,7 @@ def update_if_due(
     updates_key, outer_key = jax.random.split(key)
     ratio = training.gradient_steps * training.num_envs
     num_updates, every = max(round(ratio), 1), max(round(1 / ratio), 1)
-    due = (rounds * training.num_envs >= training.learning_starts) & (
-        rounds % every == 0
-    )
+    due = (rounds * training.num_envs >= training.first_update) & (rounds % every == 0)
 
     def update_once(agent: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         sample_key, update_key = jax.random.split(key)
@@ -325,7 +323,7 @@ def outer_step(
         return agent
     num_envs, every = config.training.num_envs, config.agent.pivot.every
     steps = rounds * num_envs
-    due = (steps >= config.training.learning_starts) & (
+    due = (steps >= config.training.first_update) & (
         steps // every > (steps - num_envs) // every
     )
 

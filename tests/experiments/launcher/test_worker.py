@@ -111,4 +111,7 @@ def test_order_of_a_run_is_one_line_of_json(tmp_path):
         "imports": sorted(ALLOWED_MODULES),
         "certify": False,
         "cost_bound": None,
+        "cost_fn": None,
+        "fresh_episodes": 0,
+        "fresh_seed": 0,
     }

@@ -6,11 +6,12 @@ step. `CostReader` does the same for a vector environment, whose infos Gymnasium
 into columns with a mask each. `import_cost_fn` imports a cost function by name.
 """
 
-import importlib
+import importlib.util
 import inspect
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -327,9 +328,12 @@ def import_cost_fn(name: str) -> CostFn:
     found = import_named(module_name, f"cost_fn {name!r}")
     for part in attribute.split("."):
         if not hasattr(found, part):
+            below = ""
+            if module_name in STOPPED_SCRIPTS:
+                below = f" Define it above the first agent of {module_name}, {GUARD}."
             raise ValueError(
                 f"cost_fn {name!r}: {module_name} has no function {attribute!r}."
-                + did_you_mean(part, dir(found))
+                + (below or did_you_mean(part, dir(found)))
             )
         found = getattr(found, part)
     return checked_cost_fn(found, f"cost_fn {name!r}")
@@ -338,9 +342,11 @@ def import_cost_fn(name: str) -> CostFn:
 class NotImported(ValueError):
     """A file names a module that neither the command line nor Python code imported."""
 
-    def __init__(self, module: str, message: str) -> None:
+    def __init__(self, module: str, message: str, *options: str) -> None:
         super().__init__(message)
         self.module = module
+        self.options = options
+        """Options with which the command works; none if it cannot."""
 
 
 ALLOWED_MODULES: set[str] = set()
@@ -362,6 +368,8 @@ def check_env_module(env_id: str) -> None:
             f"the environment is {env_id!r}, and orac never imports code that a file "
             f"names. Add --import {module} to the command (in Python, import {module} "
             f"first, or pass env={env_id!r}).",
+            "--import",
+            module,
         )
 
 
@@ -372,11 +380,23 @@ def cost_fn_of_file(name: str) -> CostFn:
     """
     module = name.partition(":")[0]
     if module not in ALLOWED_MODULES:
+        why = (
+            f"the cost is computed by {name!r}, and orac never imports code that a file "
+            "names. "
+        )
+        if not can_be_imported(name):
+            raise NotImported(
+                module,
+                f"{why}This function cannot be imported by its name: write it at the top "
+                "level of a file, such as my_costs.py, and add --cost-fn my_costs:NAME (in "
+                "Python, pass the function itself as cost_fn=).",
+            )
         raise NotImported(
             module,
-            f"the cost is computed by {name!r}, and orac never imports code that a file "
-            f"names. Add --cost-fn {name} or --import {module} to the command (in Python "
+            f"{why}Add --cost-fn {name} or --import {module} to the command (in Python "
             f"cost_fn={name!r}, or the function itself).",
+            "--cost-fn",
+            name,
         )
     function = import_cost_fn(name)
     if getattr(function, "__module__", None) != module:
@@ -387,20 +407,67 @@ def cost_fn_of_file(name: str) -> CostFn:
     return function
 
 
+GUARD = 'or put what the script runs below `if __name__ == "__main__":`'
+STOPPED_SCRIPTS: set[str] = set()
+"""Modules that made an agent while they were imported; the rest of them did not run."""
+_importing: list[str] = []
+"""Modules of the user's that are being imported now."""
+
+
+class AgentReached(BaseException):
+    """A script that is imported for its functions makes an agent.
+
+    Not an `Exception`, so that the script does not catch it.
+    """
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+
+def stop_script() -> None:
+    """End the import of a user's script that would train again when it is imported.
+
+    The functions above its first agent are defined by then. Called by every agent.
+    """
+    if _importing:
+        raise AgentReached(sys.modules.get(_importing[-1]))
+
+
 def import_named(module: str, what: str) -> Any:
-    """Import a module that the user named in `what`."""
+    """Import a module that the user named in `what`.
+
+    If it is a script without a main guard, the import ends at its first agent.
+    """
     if not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(
             f"{what} must name a module, such as my_envs or my_package.envs, got "
             f"{module!r}. Write it without a leading dot or a path."
         )
+    _importing.append(module)
     try:
         return importlib.import_module(module)
+    except AgentReached as stopped:
+        if stopped.found is None:
+            raise ValueError(
+                f"{what}: the package of {module} makes an agent when it is imported. Move "
+                "the function to another file."
+            ) from stopped
+        STOPPED_SCRIPTS.add(module)
+        sys.modules[module] = stopped.found
+        return stopped.found
+    except SystemExit as error:
+        raise ValueError(
+            f"{what} names the module {module!r}, which ended the program when it was "
+            f"imported. Move the function to a file of its own, {GUARD}."
+        ) from error
     except ModuleNotFoundError as error:
         raise ValueError(
             f"{what} names the module {module!r}, which cannot be imported ({error}). "
             "Run in its directory, install it, or correct the name."
         ) from error
+    finally:
+        _importing.pop()
 
 
 def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
@@ -422,6 +489,58 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
 
 
 def name_of_cost_fn(cost_fn: CostFn) -> str:
-    """Return the name of a function for a config; a lambda's name only locates it."""
+    """Return the name of a function for a config; a lambda's name only locates it.
+
+    A function of a script has the name of the script's file, under which it can be
+    imported, instead of `__main__`.
+    """
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
-    return f"{owner.__module__}:{owner.__qualname__}"
+    module = owner.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        # `python -m package.script` sets the spec, `python script.py` only the file.
+        if spec is not None:
+            module = spec.name
+        elif file is not None and Path(file).stem.isidentifier():
+            module = Path(file).stem
+    return f"{module}:{owner.__qualname__}"
+
+
+def can_be_imported(name: str) -> bool:
+    """Return whether `module:function` can name a function: no lambda, no notebook."""
+    module, _, attribute = name.partition(":")
+    parts = [*module.split("."), *attribute.split(".")]
+    return module != "__main__" and all(part.isidentifier() for part in parts)
+
+
+def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
+    """Return where a cost function lives, for meta.json: module, file and name."""
+    module, _, qualified = name.partition(":")
+    owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
+    file = getattr(inspect.getmodule(owner), "__file__", None)
+    path = None if file is None else str(Path(file).resolve())
+    return {"module": module, "file": path, "name": qualified}
+
+
+def search_path(place: Any) -> Path | None:
+    """Return the folder to add to the search path to import a recorded cost function.
+
+    None if it is found without, or if the record is no such place. Nothing is imported.
+    """
+    if not isinstance(place, dict):
+        return None
+    module, file = place.get("module"), place.get("file")
+    if not (isinstance(module, str) and isinstance(file, str) and file.isprintable()):
+        return None
+    parts, path = module.split("."), Path(file)
+    folder = path.parent if path.name == "__init__.py" else path
+    for _ in parts:
+        folder = folder.parent
+    try:
+        found = importlib.util.find_spec(parts[0])
+    except (ImportError, ValueError):
+        found = None
+    origin = None if found is None else found.origin
+    known = origin is not None and folder in Path(origin).resolve().parents
+    return None if known else folder

@@ -25,7 +25,7 @@ from orac.experiments.launcher.worker import FRESH
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_certificate, read_config, run_path
 from orac.runs.machine import threads_of
-from orac.runs.progress import clock_text
+from orac.runs.progress import Progress, clock_text
 
 POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 60.0
@@ -47,12 +47,14 @@ class PlannedRun:
     """Root of the directory tree."""
     certify: bool = False
     """Whether the delivered policy is certified after training."""
-    cost_bound: float | None = None
+    cost_bound: float | tuple[float, ...] | None = None
     """Maximum cost of an episode, for an environment that does not declare it."""
     fresh_episodes: int = 0
     """Fresh episodes of the delivered policy to play after training, for FRESH."""
     fresh_seed: int = 0
     """Seed of these episodes."""
+    cost_fn: str | None = None
+    """Cost function that the user has typed, which the worker may import."""
 
     @property
     def path(self) -> Path:
@@ -106,6 +108,7 @@ class PlannedRun:
             "cost_bound": self.cost_bound,
             "fresh_episodes": self.fresh_episodes,
             "fresh_seed": self.fresh_seed,
+            "cost_fn": self.cost_fn,
         }
         return json.dumps(order) + "\n"
 
@@ -200,11 +203,13 @@ def run_all(
     budget_seconds: float = math.inf,
     log: Log = print,
     signals: list[int] | None = None,
+    bar: Progress | None = None,
 ) -> list[Outcome]:
     """Train all runs that are not finished and return the outcome of each, in order.
 
     A run whose process is killed starts once more from its last checkpoint. `signals` is
-    the list of a `stop_signals` around this call, if there is one.
+    the list of a `stop_signals` around this call, if there is one. The progress is shown
+    by `bar`, or else logged.
     """
     check_plan(runs)
     outcomes = [Outcome(run, "finished") for run in runs if run.has_final_checkpoint()]
@@ -212,7 +217,7 @@ def run_all(
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
         log(f"{len(outcomes)} of {len(runs)} runs are finished already.")
-    progress = ProgressLog([*waiting], log)
+    progress = ProgressLog([*waiting], log) if bar is None else ProgressBar(runs, bar)
     started, stopping = time.monotonic(), ""
     killed: set[Path] = set()
     with stop_signals() if signals is None else nullcontext(signals) as received:
@@ -288,6 +293,30 @@ class ProgressLog:
         if rate > 0:
             line += f"; {rate:,.0f} steps/s, about {clock_text(left / rate)} left"
         self._log(line)
+
+
+class ProgressBar:
+    """Shows the steps of all runs together in one bar, and how far each run is."""
+
+    def __init__(self, runs: Sequence[PlannedRun], bar: Progress) -> None:
+        self._runs, self._bar = runs, bar
+        self._shown_at = -math.inf
+
+    def update(
+        self, running: Sequence[PlannedRun], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Show the progress, at most once per second while runs are running."""
+        now = time.monotonic()
+        if running and now - self._shown_at < 1:
+            return
+        self._shown_at = now
+        # The last round of all environments may go beyond the total.
+        steps = [min(run.step(), run.total_steps) for run in self._runs]
+        shown = {
+            f"seed {run.config.seed}": f"{step / run.total_steps:.0%}"
+            for run, step in zip(self._runs, steps, strict=True)
+        }
+        self._bar.update(sum(steps), shown)
 
 
 @contextmanager

@@ -82,6 +82,8 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     making: dict[str, Any] = {}
     if order.get("cost_bound") is not None:
         making["host_options"] = {"cost_bound": order["cost_bound"]}
+    if order.get("cost_fn") is not None:
+        making["cost_fn"] = order["cost_fn"]
     options: dict[str, Any] = {
         "progress_bar": False,
         "trackers": tuple(order["trackers"]),
