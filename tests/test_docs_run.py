@@ -3,8 +3,10 @@
 Only the numbers of steps and episodes are made smaller.
 """
 
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,43 @@ def test_the_demo_ends_with_a_certificate(report_venv, tmp_path):
     output = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
     assert output.splitlines()[-1].startswith("certified: with 95 % confidence")
     assert (tmp_path / "demo/maze.png").exists()
+
+
+NOTEBOOK = ROOT / "docs/first_hour.ipynb"
+
+
+def cells_of(path):
+    """Return the code cells of a notebook with the kinds of what each displays."""
+    cells = json.loads(path.read_text())["cells"]
+    return [
+        (
+            "".join(cell["source"]),
+            [sorted(out["data"]) for out in cell["outputs"] if "data" in out],
+        )
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def test_the_notebook_is_stored_with_what_it_shows():
+    text, cells = NOTEBOOK.read_text(), cells_of(NOTEBOOK)
+    shown = [kinds for _, outputs in cells for kinds in outputs]
+    assert sum("image/png" in kinds for kinds in shown) == 2
+    assert sum("text/html" in kinds for kinds in shown) >= 2
+    assert "certified: with 95 % confidence" in text
+    assert '"output_type": "error"' not in text and '"name": "stderr"' not in text
+    assert not re.search(r"/(work|tmp|root|home)/", text)
+    assert NOTEBOOK.stat().st_size < 300_000
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_shows_what_is_stored(tmp_path):
+    again = tmp_path / NOTEBOOK.name
+    again.write_bytes(NOTEBOOK.read_bytes())
+    program = Path(sys.executable).with_name("jupyter-execute")
+    run(program, "--inplace", again, cwd=tmp_path, **ENVIRONMENT)
+    assert cells_of(again) == cells_of(NOTEBOOK)
+    assert "certified: with 95 % confidence" in again.read_text()
 
 
 EXAMPLES = {
