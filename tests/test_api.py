@@ -20,6 +20,7 @@ from gymnasium.wrappers import TimeLimit
 import orac
 from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.env import GuardedMaze
+from orac.training.export import policy_arrays
 
 TINY = {
     "agent.hidden_sizes": [16, 16],
@@ -60,6 +61,58 @@ def test_a_gymnasium_id_with_a_cost_function_learns(pendulum):
     result = pendulum.evaluate(episodes=4, tails=0.5)
     assert len(result.episodes) == 4 and (result.episodes.length == 200).all()
     assert 0 <= result["cost/mean"] <= result["cost/cvar_0.5"] <= result["cost/worst"]
+
+
+def test_evaluations_are_the_same_in_any_number_of_environments(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.orac")
+    several = pendulum.evaluate(5, deterministic=False, seed=7).episodes
+    one = orac.load(tmp_path / "agent.orac", cost_fn=too_fast)
+    evaluation = replace(one.config.evaluation, num_envs=1)
+    single = orac.api.Agent(
+        "Pendulum-v1", replace(one.config, evaluation=evaluation), cost_fn=too_fast
+    )
+    single.runner.state = single.runner.state._replace(agent=one.runner.state.agent)
+    played = single.evaluate(5, deterministic=False, seed=7).episodes
+    assert single.runner.evaluation_env.num_envs == 1
+    assert pendulum.runner.evaluation_env.num_envs == 8
+    np.testing.assert_array_equal(played.reward, several.reward)
+    np.testing.assert_array_equal(played.cost, several.cost)
+
+
+def test_an_evaluation_plays_the_policy_that_predict_has(pendulum):
+    # The evaluation computes actions with NumPy, and predict with JAX.
+    host = pendulum.runner.evaluation_env
+    policy, mean = pendulum.policy_of()
+    arrays = policy_arrays(pendulum.config, pendulum.spec, policy, mean)
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        orac.policy.Policy(arrays)(observations),
+        pendulum.predict(observations)[0],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert host is pendulum.runner.evaluation_env is not pendulum.runner.env
+
+
+def test_evaluations_do_not_disturb_the_environments_of_training():
+    def train(evaluates):
+        agent = orac.SAC("Pendulum-v1", cost_fn=too_fast, seed=3, settings=TINY)
+        for total in (110, 230, 300):
+            agent.learn(total, progress_bar=False)
+            if evaluates:
+                agent.evaluate(2)
+        return jax.tree.leaves(agent.runner.state.agent)
+
+    for one, other in zip(train(True), train(False), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_factory_that_returns_one_environment_twice_is_refused_at_the_start():
+    env = gymnasium.make("Pendulum-v1")
+    agent = orac.SAC(lambda: env, cost_fn=too_fast, settings=TINY)
+    with pytest.raises(ValueError, match="returned one environment twice"):
+        agent.learn(300, progress_bar=False)
+    assert agent.num_timesteps == 0
 
 
 def test_predict_gives_actions_in_the_environments_box(pendulum):

@@ -24,6 +24,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from orac import envs
 from orac.config import presets, serialization
@@ -57,7 +58,8 @@ from orac.envs.gym_adapter.costs import (
     place_of_cost_fn,
     stop_script,
 )
-from orac.envs.gym_adapter.make import check_environment, make_host
+from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
+from orac.envs.gym_adapter.vector import HostEnv
 from orac.envs.registry import is_of_library
 from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
@@ -1050,9 +1052,22 @@ def make_runner(
     check_environment(host, seed=config.seed)
     check_memory(memory_needs(host.spec, config, with_replay=False))
     # An environment object cannot be copied, so training and evaluation share it.
-    shared = not (isinstance(env, str) or callable(env))
-    evaluation_env = host if shared else make_host(env, 1, **options)
-    return HostRunner(host, evaluation_env, config)
+    if not (isinstance(env, str) or callable(env)):
+        return HostRunner(host, config)
+    num_envs = config.evaluation.num_envs
+    if isinstance(host.vector, SyncVectorEnv):
+        # Single environments, also where an id has a vector of them, so that each episode
+        # can have its own seed.
+        options["vectorization"] = "sync"
+    if isinstance(host.vector, AsyncVectorEnv):
+        num_envs = min(num_envs, host.num_envs)
+
+    def make_evaluation_env() -> HostEnv:
+        made = make_host(env, num_envs, **options)
+        check_distinct(host.vector, made.vector)
+        return made
+
+    return HostRunner(host, config, make_evaluation_env)
 
 
 def run_arguments(path: Path, config: Config) -> str:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from orac.config.schema import Constraint, EnvConfig
 from orac.envs.baselines import long_path, short_path
@@ -84,13 +85,86 @@ def test_many_episodes_are_played_in_batches(monkeypatch):
     assert not np.array_equal(second[:3999], third)
 
 
-def test_host_environments_contribute_equally_many_episodes():
-    host = make_host("orac/GuardedMaze-v0", 3, vectorization="sync")
+class Walk(gymnasium.Env):
+    """A random walk whose episodes have random lengths; a step costs 1."""
+
+    observation_space = Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = Box(-1.0, 1.0, (2,), np.float32)
+    metric_names = ("start",)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.normal(size=3)
+        self.start = float(self.at[0])
+        return self.at.astype(np.float32), {}
+
+    def step(self, action):
+        self.at = 0.9 * self.at + 0.3 * self.np_random.normal(size=3)
+        self.at[:2] += action
+        ends = bool(self.np_random.random() < 0.1)
+        info = {"cost": 1.0, "start": self.start}
+        return self.at.astype(np.float32), float(self.at.sum()), ends, False, info
+
+
+WEIGHTS = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+
+
+def walk_policy(observation, noise):
+    action = np.tanh(observation @ WEIGHTS)
+    return action if noise is None else np.clip(action + 0.3 * noise, -1, 1)
+
+
+def play_walk(env, episodes=23, samples=False):
+    host = make_host(env, episode_length=200)
+    return roll_out_host(jax.random.key(0), walk_policy, host, episodes, samples)
+
+
+def vector_of_walks(num_envs, mode=AutoresetMode.DISABLED):
+    return SyncVectorEnv([Walk] * num_envs, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize("num_envs", [2, 5, 8, 11, 30])
+def test_episodes_on_the_host_are_the_same_for_any_number_of_environments(
+    num_envs, samples
+):
+    one, several = (
+        play_walk(vector_of_walks(n), samples=samples) for n in (1, num_envs)
+    )
+    np.testing.assert_array_equal(one.reward, several.reward)
+    np.testing.assert_array_equal(one.cost, several.cost)
+    np.testing.assert_array_equal(one.length, several.length)
+    np.testing.assert_array_equal(one.metrics["start"], several.metrics["start"])
+    # All 23 are different episodes, and their lengths differ.
+    assert len({*one.metrics["start"]}) == 23 and len({*one.length}) > 5
+    assert (one.cost[:, 0] == one.length).all()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_the_way_of_restarting_does_not_change_the_episodes(mode):
+    expected, restarted = (
+        play_walk(vector_of_walks(4, way)) for way in (AutoresetMode.DISABLED, mode)
+    )
+    np.testing.assert_array_equal(expected.reward, restarted.reward)
+    np.testing.assert_array_equal(expected.length, restarted.length)
+
+
+def test_more_episodes_on_the_host_start_with_the_same_ones():
+    few, many = (play_walk(vector_of_walks(4), n) for n in (10, 23))
+    np.testing.assert_array_equal(few.reward, many.reward[:10])
+
+
+def test_sampled_actions_differ_from_the_mean():
+    mean, sampled = (play_walk(vector_of_walks(3), samples=x) for x in (False, True))
+    np.testing.assert_array_equal(mean.metrics["start"], sampled.metrics["start"])
+    assert not np.array_equal(mean.reward, sampled.reward)
+
+
+def test_a_vector_environment_without_seeds_plays_whole_episodes_of_each_row():
+    host = make_host("orac/GuardedMaze-v0", 3, vectorization="vector")
+    assert not host.seeds_episodes
     rolled = roll_out_host(
-        jax.random.key(0),
-        lambda key, observation: np.zeros((3, 2), np.float32),
-        host,
-        7,
+        jax.random.key(0), lambda rows, noise: np.zeros((8, 2), np.float32), host, 7
     )
     host.close()
     assert len(rolled) == 7 and rolled.cost.shape == (7, 1)

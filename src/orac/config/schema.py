@@ -467,6 +467,8 @@ class EvaluationConfig:
     """Episodes per evaluation."""
     deterministic: bool = True
     """Act with the policy's mean; otherwise sample it."""
+    num_envs: Annotated[int, Range(1, 10_000)] = 8
+    """Environments on the host that play the episodes of an evaluation at the same time."""
 
     def __post_init__(self):
         check_fields(self, "evaluation")

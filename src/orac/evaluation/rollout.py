@@ -32,7 +32,7 @@ from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
 from orac.envs.gym_adapter.costs import check_env_module
-from orac.envs.gym_adapter.vector import HostEnv
+from orac.envs.gym_adapter.vector import HostEnv, seeds_of
 from orac.evaluation.result import Episodes
 
 MAX_BATCH = 10_000
@@ -53,8 +53,16 @@ CULPRITS = (
 FRAMES_PER_SECOND = 20
 VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
 
+BLOCK = 8
+"""Number of observations in one call of a policy on the host."""
+
 Policy = Callable[[Any, Array, Array], Array]
 """Function of (parameters, key, observations) that returns actions in the action box."""
+HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+"""Function of (observations, noise) that returns actions in the action box.
+
+`noise` is None for the mean action, as in `orac.policy.Policy`.
+"""
 
 
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
@@ -142,41 +150,79 @@ def check_episodes(episodes: int) -> None:
 
 def roll_out_host(
     key: Key[Array, ""],
-    policy: Callable[[Array, np.ndarray], Any],
+    policy: HostPolicy,
     env: HostEnv,
     episodes: int,
+    samples: bool = False,
 ) -> Episodes:
     """Play whole episodes in a vector of Gymnasium environments on the host.
 
-    The environments' numbers of episodes differ by at most one. Taking the first episodes
-    that finish would favour short ones.
+    Environment i of N plays the episodes i, i + N, i + 2 N, ..., all to their end: taking
+    the first episodes that finish would favour short ones. Where the environments can be
+    seeded one by one (`HostEnv.seeds_episodes`), each episode has its own seed and its own
+    noise, so that it is the same for any N. With `samples` the policy receives noise.
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
-    quota = episodes // num_envs + (np.arange(num_envs) < episodes % num_envs)
-    finished: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
-    observation = env.reset(seed=int(jax.random.randint(key, (), 0, 2**31 - 1)))
+    entropy = [int(word) for word in jax.random.key_data(key)]
+    seeds = seeds_of(entropy, episodes)
+
+    def seed_of(episode: int) -> int:
+        # An environment that has played its episodes goes on until all others have.
+        return seeds[episode % episodes]
+
+    def noise_of(episode: int) -> np.random.Generator:
+        return np.random.default_rng([*entropy, episode])
+
+    playing = list(range(num_envs))
+    """Number of the episode that each environment plays."""
+    upcoming = [seed_of(i + num_envs) for i in playing]
+    noise = [noise_of(i) for i in playing]
+    seeded = env.seeds_episodes
+    observation = env.reset([seed_of(i) for i in playing] if seeded else seeds[0])
     reward, cost = np.zeros(num_envs), np.zeros((num_envs, spec.num_costs))
-    length, step_number = np.zeros(num_envs, int), 0
-    while any(len(rows) < count for rows, count in zip(finished, quota, strict=True)):
-        action = policy(jax.random.fold_in(key, step_number), observation)
-        step = env.step(np.asarray(action))
-        observation, step_number = step.observation, step_number + 1
+    length = np.zeros(num_envs, int)
+    rewards, costs = np.zeros(episodes), np.zeros((episodes, spec.num_costs))
+    lengths = np.zeros(episodes, int)
+    metrics = {name: np.zeros(episodes) for name in spec.metric_names}
+    while min(playing) < episodes:
+        drawn = [one.standard_normal(spec.action_size) for one in noise if samples]
+        action = act_in_blocks(policy, observation, np.array(drawn) if drawn else None)
+        step = env.step(action, upcoming if seeded else None)
+        observation = step.observation
         reward += np.where(step.valid, step.reward, 0)
         cost += np.where(step.valid[:, None], step.cost, 0)
         length += step.valid
         for i in np.flatnonzero((step.terminated | step.truncated) & step.valid):
-            metrics = {name: float(values[i]) for name, values in step.metrics.items()}
-            if len(finished[i]) < quota[i]:
-                finished[i].append((reward[i], cost[i].copy(), length[i], metrics))
+            episode = playing[i]
+            if episode < episodes:
+                rewards[episode], costs[episode] = reward[i], cost[i]
+                lengths[episode] = length[i]
+                for name, values in step.metrics.items():
+                    metrics[name][episode] = values[i]
             reward[i], cost[i], length[i] = 0, 0, 0
-    rows = [row for per_env in finished for row in per_env]
-    return Episodes(
-        np.array([row[0] for row in rows]),
-        np.array([row[1] for row in rows]).reshape(len(rows), spec.num_costs),
-        np.array([row[2] for row in rows]),
-        {name: np.array([row[3][name] for row in rows]) for name in spec.metric_names},
-    )
+            playing[i] = episode + num_envs
+            upcoming[i] = seed_of(playing[i] + num_envs)
+            noise[i] = noise_of(playing[i])
+    return Episodes(rewards, costs, lengths, metrics)
+
+
+def act_in_blocks(
+    policy: HostPolicy, observation: np.ndarray, noise: np.ndarray | None
+) -> np.ndarray:
+    """Return the policy's actions, computed from `BLOCK` observations at a time.
+
+    A product of matrices can be rounded differently for another number of rows, and for a
+    large one NumPy starts threads, which costs more than it gains here.
+    """
+    count = len(observation)
+    # The last block repeats rows, so that all blocks have the same size.
+    blocks = np.resize(np.arange(count), (-(-count // BLOCK), BLOCK))
+    actions = [
+        policy(observation[rows], None if noise is None else noise[rows])
+        for rows in blocks
+    ]
+    return np.concatenate(actions)[:count]
 
 
 def baseline_config(

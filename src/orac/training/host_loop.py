@@ -4,6 +4,7 @@ Acting and updating are two compiled calls per round. The second one donates the
 state, so the replay is never copied.
 """
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,13 +21,14 @@ from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import Episodes, roll_out_host
+from orac.policy import Policy
 from orac.training.device_loop import choose_action
 from orac.training.measurement import plays_deployed
+from orac.training.export import policy_arrays
 from orac.training.state import (
     EVALUATE,
     RESTART,
     RUN,
-    compiled_policy,
     empty_replay,
     evaluation_key,
     in_order_of,
@@ -47,8 +49,14 @@ from orac.training.xla import compiler_options
 class HostRunner:
     """Trains in a Gymnasium environment, which steps on the host."""
 
-    def __init__(self, env: HostEnv, evaluation_env: HostEnv, config: Config) -> None:
-        self.env, self.evaluation_env = env, evaluation_env
+    def __init__(
+        self,
+        env: HostEnv,
+        config: Config,
+        make_evaluation_env: Callable[[], HostEnv] | None = None,
+    ) -> None:
+        self.env, self._make_evaluation_env = env, make_evaluation_env
+        self._evaluation_env: HostEnv | None = None
         config = in_order_of(env.spec, config)
         self.config, self.spec = config, env.spec
         self.learner = learner_for(env.spec, config)
@@ -64,9 +72,23 @@ class HostRunner:
         )
         self.configure(config)
 
+    @property
+    def evaluation_env(self) -> HostEnv:
+        """The environments of evaluations; made when they are needed for the first time.
+
+        They are those of training if no others can be made.
+        """
+        if self._make_evaluation_env is None:
+            return self.env
+        if self._evaluation_env is None:
+            self._evaluation_env = self._make_evaluation_env()
+        return self._evaluation_env
+
     def advance(self, rounds: int, capacity: int) -> StepReport:
         """Run this many rounds; the report holds NumPy arrays with one entry per round."""
         if not self.state.replay:
+            # A run whose environments for evaluations cannot be made should stop now.
+            assert self.evaluation_env is not None
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
         reports: list[StepReport] = []
@@ -98,14 +120,17 @@ class HostRunner:
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy; `seed` replaces the run's key."""
+        """Play whole episodes of a policy; `seed` replaces the run's key.
+
+        The policy is computed with NumPy, which is several times faster than a compiled
+        call for the few observations of a step.
+        """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
-        act = compiled_policy(self.spec, without_seed(self.config), deterministic)
-        shared = self.evaluation_env is self.env
+        arrays = policy_arrays(self.config, self.spec, policy, deterministic)
+        env = self.evaluation_env
+        shared = env is self.env
         env_state = self.env.get_state() if shared else None
-        rolled = roll_out_host(
-            key, lambda k, o: act(policy, k, o), self.evaluation_env, episodes
-        )
+        rolled = roll_out_host(key, Policy(arrays), env, episodes, not deterministic)
         if shared:
             # The only environment was used: restore its state, or start new episodes.
             self.restore(self.state, env_state)
@@ -142,8 +167,8 @@ class HostRunner:
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
-        if self.evaluation_env is not self.env:
-            self.evaluation_env.close()
+        if self._evaluation_env is not None:
+            self._evaluation_env.close()
 
 
 @lru_cache(maxsize=64)

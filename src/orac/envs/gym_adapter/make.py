@@ -158,6 +158,20 @@ def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
     host.steps = 0
 
 
+def check_distinct(*vectors: AnyVector) -> None:
+    """Raise a `ValueError` if a factory made the environments of these from one object."""
+    made = [
+        id(one.unwrapped)
+        for vector in vectors
+        if isinstance(vector, SyncVectorEnv)
+        for one in vector.envs
+    ]
+    if len({*made}) < len(made):
+        raise ValueError(
+            "The factory returned one environment twice. Make a new one in each call."
+        )
+
+
 def _constraint_names(
     host: HostEnv,
     metadata: EnvMetadata,
@@ -318,10 +332,7 @@ def _from_factory(
     else:
         vector = SyncVectorEnv(wrappers, copy=False, autoreset_mode=disabled)
         metadata = vector.envs[0].env_metadata  # pyright: ignore[reportAttributeAccessIssue]
-        if len({id(one.unwrapped) for one in vector.envs}) < options.num_envs:
-            raise ValueError(
-                "The factory returned one environment twice. Make a new one in each call."
-            )
+        check_distinct(vector)
     return VectorSource(vector, metadata, CostKeys((COST_KEY,)), None, is_wrapped=True)
 
 

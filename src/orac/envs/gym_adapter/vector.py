@@ -7,7 +7,7 @@ leaves the reset to the caller. `HostEnv` returns true last observations and cos
 three modes, and raises a `ValueError` if a number is not finite.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -127,6 +127,8 @@ class HostEnv:
         self._before: list[Any] = []
         """Observations on which the next actions are chosen; only set for a `cost_fn`."""
         self._is_wrapped = source.is_wrapped
+        self.seeds_episodes = isinstance(self.vector, SyncVectorEnv | AsyncVectorEnv)
+        """Whether each episode can start from its own seed, not only the first ones."""
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         known = {metric.name: metric for metric in metrics_of(name)}
@@ -140,31 +142,45 @@ class HostEnv:
             observation_structure=metadata.observation_structure,
         )
 
-    def reset(self, seed: int) -> Observations:
-        """Start new episodes; the same seed starts the same episodes."""
+    def reset(self, seed: int | Sequence[int]) -> Observations:
+        """Start new episodes; the same seed starts the same episodes.
+
+        If `seeds_episodes`, `seed` may also be a sequence with one seed per environment.
+        """
         # Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds
         # 0 and 1 would then share all but one of their environments' seeds. A vector
         # environment of another class accepts a list of seeds if `takes_seeds` is True.
-        bare, seeds = self.vector.unwrapped, np.random.SeedSequence(seed)
+        bare = self.vector.unwrapped
         takes_seeds = getattr(bare, "takes_seeds", False) is True
         takes_seeds |= isinstance(bare, SyncVectorEnv | AsyncVectorEnv)
-        many: Any = [int(one) for one in seeds.generate_state(self.num_envs)]
+        given: Any = seed
+        if takes_seeds:
+            many = seed if isinstance(seed, Sequence) else seeds_of(seed, self.num_envs)
+            given = list(many)
         with self._explained("reset"):
-            raw, _ = self.vector.reset(seed=many if takes_seeds else seed)
+            raw, _ = self.vector.reset(seed=given)
         self._resetting = np.zeros(self.num_envs, bool)
         self._elapsed = np.zeros(self.num_envs, int)
         self._remember(raw)
         return self._finite(self._flatten_batch(raw), "observation")
 
-    def step(self, action: Float[np.ndarray, "batch action"]) -> HostStep:
-        """Take one action, in the box of the spec, in every environment."""
+    def step(
+        self,
+        action: Float[np.ndarray, "batch action"],
+        seeds: Sequence[int] | None = None,
+    ) -> HostStep:
+        """Take one action, in the box of the spec, in every environment.
+
+        If `seeds_episodes`, `seeds` may have one seed per environment, from which its next
+        episode starts if the present one ends with this step.
+        """
         step, readings, valid = self.advance(action)
         spec, restarted = self.spec, step.restarted
         cost = checked_costs(readings, valid, spec.num_costs, spec.name, self.steps)
         metrics = {k: read_metric(step.infos, k, restarted) for k in spec.metric_names}
-        raw, observation, reached = self._restart(step)
+        raw, observation, reached = self._restart(step, seeds)
         self._remember(raw)
-        if self._mode is AutoresetMode.NEXT_STEP:
+        if self._mode is AutoresetMode.NEXT_STEP and seeds is None:
             self._resetting = step.ended
         if not self._is_wrapped:
             self._check_length(valid, step.ended)
@@ -280,8 +296,10 @@ class HostEnv:
         else:
             self.vector.set_state(inside)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _restart(self, step: VectorStep) -> tuple[Any, Observations, Observations]:
-        """Restart ended episodes where the vector environment does not.
+    def _restart(
+        self, step: VectorStep, seeds: Sequence[int] | None
+    ) -> tuple[Any, Observations, Observations]:
+        """Restart ended episodes where the vector environment does not, or with seeds.
 
         Returns the observations to act on, raw and flat, and the true next observations.
         """
@@ -289,17 +307,22 @@ class HostEnv:
         flat = self._flatten_batch(raw)
         # Counting is several times faster than `any` on arrays this small. Under
         # NEXT_STEP the next call of `step` restarts.
-        if self._mode is AutoresetMode.NEXT_STEP or not np.count_nonzero(ended):
+        if not np.count_nonzero(ended):
             return raw, flat, flat
-        if self._mode is AutoresetMode.DISABLED:
-            with self._explained("reset"):
-                raw, _ = self.vector.reset(options={"reset_mask": ended.copy()})
-            first = self._flatten_batch(raw)
-            return raw, np.where(ended[:, None], first, flat), flat
-        reached = flat.copy()
-        for row, observation in _final_observations(step).items():
-            reached[row] = self._flatten_one(observation)
-        return raw, flat, reached
+        if self._mode is AutoresetMode.NEXT_STEP and seeds is None:
+            return raw, flat, flat
+        reached = flat
+        if self._mode is AutoresetMode.SAME_STEP:
+            reached = flat.copy()
+            for row, observation in _final_observations(step).items():
+                reached[row] = self._flatten_one(observation)
+            if seeds is None:
+                return raw, flat, reached
+        given: Any = None if seeds is None else list(seeds)
+        with self._explained("reset"):
+            raw, _ = self.vector.reset(seed=given, options={"reset_mask": ended.copy()})
+        first = self._flatten_batch(raw)
+        return raw, np.where(ended[:, None], first, flat), reached
 
     def _flatten_batch(self, observation: Any) -> Observations:
         """Reshape boxes at once; flatten other spaces row by row."""
@@ -357,6 +380,11 @@ class HostEnv:
                 "episodes in the vector environment."
             )
         self._elapsed[ended] = 0
+
+
+def seeds_of(seed: int | Sequence[int], count: int) -> list[int]:
+    """Return this many seeds; more of them start with the same ones."""
+    return [int(one) for one in np.random.SeedSequence(seed).generate_state(count)]
 
 
 def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:
