@@ -64,6 +64,17 @@ def test_the_policy_of_highest_reward_that_can_be_certified_is_chosen():
     assert result.certified and result.policy == 2 and result.looks[0].reward == 5
 
 
+def test_of_several_constraints_the_one_above_its_limit_is_named():
+    play = Policies(lambda candidate, sample: [2.0, 7.0], [1.0])
+    both = [LIMIT, Constraint("noise", limit=5.0, tail=0.25)]
+    spec = make_spec((10.0, 10.0), ("cost", "noise"))
+    result = certify_candidates([0], play, both, spec, validation=200)
+    assert result.sentence() == (
+        "not certified: the CVaR at 0.25 of 'noise' of the policy of least risk is 7 on "
+        "200 episodes (limit 5), so more episodes would not certify it"
+    )
+
+
 def test_only_five_candidates_are_compared():
     play = Policies(lambda candidate, sample: 2.0, [*range(8)])
     result = certify_candidates([*range(8)], play, [LIMIT], make_spec(), validation=50)
@@ -118,6 +129,18 @@ def test_a_policy_above_the_limit_is_not_tried():
     assert result.sentence() == (
         "not certified: the CVaR at 0.5 of the policy of least risk is 6 on 400 episodes "
         "(limit 5), so more episodes would not certify it"
+    )
+
+
+def test_a_large_bound_is_named_if_the_risk_is_not_close_to_the_limit():
+    play = Policies(lambda candidate, sample: 1.0, [1.0])
+    result = certify_candidates(
+        [0], play, [LIMIT], make_spec((1e6,)), episodes_max=1000
+    )
+    assert result.sentence().endswith(
+        "(limit 5), but one may cost up to 1e+06 (the declared bound), so 1,000 fresh "
+        "episodes would probably not certify it; allow more (--episodes-max), or declare a "
+        "smaller cost_bound if it holds"
     )
 
 

@@ -40,6 +40,8 @@ SURPLUS = 1.5
 """A look has this many times the episodes that the validation says are needed."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
 """Validation episodes of a candidate: 40 of the tail on average, and at least 400."""
+CLOSE = 0.8
+"""A risk above this share of its limit is called close to it."""
 ROUND_TO = 100
 """Numbers of episodes are rounded up to a multiple of this."""
 
@@ -233,19 +235,26 @@ def choose(
     place = int(((np.array(risks) - limits) / units).max(axis=1).argmin())
     worst = int(((np.array(risks[place]) - limits) / units).argmax())
     constraint, value = constraints[worst], risks[place][worst]
+    name = f" of {constraint.name!r}" if len(constraints) > 1 else ""
     measured = (
-        f"the {constraint.measure} of the policy of least risk is {value:.4g} on "
+        f"the {constraint.measure}{name} of the policy of least risk is {value:.4g} on "
         f"{len(seen[place]):,} episodes (limit {constraint.limit:g})"
     )
     if value >= constraint.limit:
         return place, 0, f"{measured}, so more episodes would not certify it"
+    bound = bound_of(constraint, spec)
+    if value > CLOSE * constraint.limit or bound is None:
+        cause = "which is so close to the limit that"
+        remedy = "train with a larger agent.multiplier.margin"
+    else:
+        cause = f"but one may cost up to {bound:g} (the declared bound), so"
+        remedy = "declare a smaller cost_bound if it holds"
     return (
         place,
         0,
         (
-            f"{measured}, which is so close to the limit that {episodes_max:,} fresh episodes "
-            "would probably not certify it; allow more (--episodes-max), or train with a "
-            "larger agent.multiplier.margin"
+            f"{measured}, {cause} {episodes_max:,} fresh episodes would probably not "
+            f"certify it; allow more (--episodes-max), or {remedy}"
         ),
     )
 
