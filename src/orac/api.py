@@ -69,7 +69,7 @@ from orac.policy import observation_rows
 from orac.reports.charts import (
     constraint_charts,
     evaluation_histogram,
-    learning_charts,
+    overview_charts,
 )
 from orac.reports.figures import draw_curves, draw_histogram
 from orac.reports.run_reader import Run, group_runs, read_run
@@ -645,8 +645,8 @@ class Agent:
                 "trained. Train it (with evaluation.every above 0), or load the directory "
                 "of its run instead of a file."
             )
-        found = learning_charts([group])
-        found += [chart for chart in constraint_charts([group]) if chart.lines]
+        found = [*overview_charts([group]), *constraint_charts([group])]
+        found = [chart for chart in found if chart.lines]
         return draw_curves(found, title=f"{group.label} in {group.env_id}")
 
     def _logs(self) -> Run:

@@ -83,8 +83,8 @@ def test_earlier_non_finite_evaluation_is_left_out_of_curves_with_a_note(
     for column in ("reward", "cost"):
         values = evaluation_curve(run, column)[1]
         assert np.isnan(values).tolist() == [True, False, False, False, False]
-    reward = report_charts(read_results([tmp_path]).groups)[0]
-    assert reward.lines[0].curve.seeds.tolist() == [2, 3, 3, 3, 3]
+    measured = report_charts(read_results([tmp_path]).groups)[0]
+    assert measured.lines[0].curve.count.tolist() == [2, 3, 3, 3, 3]
 
 
 def test_note_lists_the_last_evaluations_and_counts_the_others(tmp_path):

@@ -1,27 +1,35 @@
 """Tests of the chart catalogue: what each chart shows, however it is drawn."""
 
+import json
+
 import numpy as np
 import pytest
 
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.core.risk import cvar
 from orac.evaluation.result import risk_of_episodes, value_at_risk
-from orac.reports import charts
+from orac.reports import charts, report
+from orac.reports.figures import draw_line_charts
 from orac.reports.run_reader import read_results
-from orac.reports.seed_statistics import average_curves, evaluation_curve, seed_values
+from orac.reports.seed_statistics import (
+    average_curves,
+    bootstrap_interval,
+    evaluation_curve,
+    seed_values,
+)
 
 
 def test_report_has_every_chart_in_order(results):
     assert [chart.title for chart in charts.report_charts(results.groups)] == [
+        "Measured risk of cost (CVaR at 0.05)",
+        "Multiplier of cost",
         "Reward per episode",
         "Mean cost per episode",
-        "CVaR of cost, worst 5 % of episodes",
         "Cost in the last evaluation, all seeds together",
         "Share of seeds with a reward above x (higher curves are better)",
         "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
         "Reward while training",
         "Total cost paid while training",
-        "Multiplier of cost",
         "Risk of cost in the critics' units",
     ]
 
@@ -64,8 +72,78 @@ def test_heading_and_tails_of_learning_charts_can_be_chosen(groups):
     ]
 
 
+def test_measured_risk_of_one_run_has_a_band_over_its_episodes(groups):
+    group = groups[ODD_LABEL]
+    measured, _ = charts.measured_charts([group])
+    (line,) = measured.lines
+    steps, risks = evaluation_curve(group.runs[0], "cost", cvar(0.05))
+    np.testing.assert_array_equal(line.curve.x, steps)
+    np.testing.assert_array_equal(line.curve.mean, risks)
+    assert (line.curve.low <= risks).all() and (risks <= line.curve.high).all()
+    assert line.curve.unit == "episode" and (line.curve.count == 20).all()
+    assert measured.limits == (5.0,) and not measured.marks
+
+
+def test_bootstrap_interval_covers_the_risk():
+    random, hits = np.random.default_rng(1), 0
+    for _ in range(100):
+        low, high = bootstrap_interval(random.exponential(size=400), cvar(0.25))
+        # CVaR of the exponential distribution is 1 - log(tail).
+        hits += low <= 1 - np.log(0.25) <= high
+    assert hits >= 88
+
+
+def test_a_star_marks_the_delivered_policy(tmp_path):
+    follows = ["agent.multiplier.follows=episodes", "agent.multiplier.initial=1"]
+    config = make_config(changes=follows)
+    path = write_run(tmp_path, config)
+    record = {
+        "step": 6000,
+        "reward": 5.5,
+        "risk": {"cost": 4.5},
+        "episodes": 900,
+        "within_limits": True,
+    }
+    (path / "delivered.json").write_text(json.dumps(record))
+    groups = read_results([tmp_path]).groups
+    (mark,) = charts.measured_charts(groups)[0].marks
+    assert (mark.label, mark.x, mark.y) == ("orac", 6000, 4.5)
+    assert mark.text == "delivered by seed 0: 4.5 on 900 episodes"
+    text = report.render([tmp_path], "markdown")
+    assert "| 4.5 (CVaR at 0.05, limit 5) | yes" in text and "not certified" in text
+    bound = {"estimate": 4.1, "upper": 4.631, "limit": 5.0}
+    look = {"reward": 5.4, "episodes": 2700, "bounds": [bound]}
+    certificate = {"certified": True, "step": 8000, "confidence": 0.95, "looks": [look]}
+    (path / "certificate.json").write_text(json.dumps(certificate))
+    groups = read_results([tmp_path]).groups
+    (mark,) = charts.measured_charts(groups)[0].marks
+    assert (mark.x, mark.y) == (8000, 4.1)
+    assert mark.text == (
+        "delivered by seed 0: 4.1 on 2,700 episodes, certified below 4.64"
+    )
+    text = report.render([tmp_path], "markdown")
+    assert "below 4.64 with 95 %" in text
+    page = report.render([tmp_path])
+    assert '"symbol":"star"' in page and "certified below 4.64" in page
+    figure = draw_line_charts([charts.measured_charts(groups)])
+    assert "delivered policy" in [x.get_text() for x in figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"episodes": 3}', '{"episodes": "x"}'])
+def test_a_damaged_record_of_the_delivery_leaves_the_run_out_with_a_note(
+    tmp_path, text
+):
+    write_run(tmp_path, make_config(seed=1))
+    path = write_run(tmp_path, make_config(seed=0))
+    (path / "delivered.json").write_text(text)
+    found = read_results([tmp_path])
+    assert len(found.runs) == 1 and "delivered.json" in found.notes[0]
+
+
 def test_multiplier_and_risk_have_the_limit_in_the_critics_units(groups):
-    multiplier, risk = charts.constraint_charts([groups["orac"]])
+    (risk,) = charts.constraint_charts([groups["orac"]])
+    multiplier = charts.measured_charts([groups["orac"]])[1]
+    assert multiplier.wide_until == 10_000
     assert multiplier.lines[0].curve.mean[-1] == pytest.approx(1.0)
     assert multiplier.limits == () and risk.limits == (4.97,)
 

@@ -135,7 +135,7 @@ def test_curve_has_the_interval_of_the_seeds_at_each_step(groups):
         (steps[:1], np.array([8.0])),
     ]
     curve = average_curves(curves, groups["orac"], "reward")
-    np.testing.assert_array_equal(curve.seeds, [3, 2, 1])
+    np.testing.assert_array_equal(curve.count, [3, 2, 1])
     np.testing.assert_allclose(curve.mean, [4, 3, 3])
     two = mean_interval([2.0, 4.0])
     assert (curve.low[1], curve.high[1]) == pytest.approx((two.low, two.high))

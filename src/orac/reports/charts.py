@@ -14,6 +14,7 @@ import numpy as np
 
 from orac.config.schema import Constraint
 from orac.core.risk import cvar
+from orac.evaluation.certificates import round_up
 from orac.evaluation.intervals import performance_profile
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
 from orac.reports.run_reader import Group, Run, cost_names, count
@@ -28,7 +29,9 @@ from orac.reports.seed_statistics import (
     metric_curve,
     objective_metrics,
     seed_values,
+    single_run_curve,
 )
+from orac.training.measurement import held_measure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -46,6 +49,17 @@ class Line:
     """Curve of each seed, to be drawn faintly; empty where they would add nothing."""
 
 
+@dataclass(frozen=True)
+class Mark:
+    """The policy that a run delivers, as a point of a line chart."""
+
+    label: str
+    """Label of the run's group."""
+    x: float
+    y: float
+    text: str
+
+
 @dataclass(frozen=True, eq=False)
 class LineChart:
     """Lines with bands, and limits to compare them with."""
@@ -60,6 +74,9 @@ class LineChart:
     is_stepped: bool = False
     """Whether values are constant between points."""
     note: str = ""
+    marks: tuple[Mark, ...] = ()
+    wide_until: int = 0
+    """If above 0, the chart has the page's width and its x axis ends at this step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +119,98 @@ Chart = LineChart | CostHistogram
 def report_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return the charts of one environment's groups, without empty ones."""
     charts = [
-        *learning_charts(groups),
+        *overview_charts(groups),
         *(cost_histogram(groups, name) for name in cost_names(groups)),
         *profile_charts(groups),
         *training_charts(groups),
         *constraint_charts(groups),
     ]
     return [c for c in charts if (c.lines if isinstance(c, LineChart) else c.rows)]
+
+
+def overview_charts(groups: Sequence[Group]) -> list[LineChart]:
+    """Return the measured risk, the multiplier, and the learning curves without repeats."""
+    # A cost with one risk measure has its chart of CVaR already.
+    shown = {
+        _cvar_title(cost_column(c.name), c.tail)
+        for group in groups
+        for c in group.config.constraints
+        if c.risk == "cvar" and _measures(groups, c.name) == str(c.measure)
+    }
+    learning = [one for one in learning_charts(groups) if one.title not in shown]
+    return [*measured_charts(groups), *learning]
+
+
+def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
+    """Return each constraint's measured risk with its limit, followed by its multiplier.
+
+    The measured risk is the constrained risk of the episodes of each evaluation. Marks show
+    the policies that the runs deliver.
+    """
+    charts = []
+    end = max([0, *(run.steps for group in groups for run in group.runs)])
+    for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+        lines, marks = [], []
+        for group in groups:
+            for place, constraint in enumerate(group.config.constraints):
+                if constraint.name == name:
+                    lines.append(_measured_line(group, constraint, end))
+                    marks += [_delivered_mark(group, run, place) for run in group.runs]
+        shown = tuple(mark for mark in marks if mark is not None)
+        note = (
+            "Risk of the whole episodes of each evaluation. Bands are 95 % intervals over "
+            "seeds or, for a single seed, over the episodes of the evaluation."
+        )
+        if shown:
+            note += " A star is the policy that a run delivers, at its measured risk."
+        chart = LineChart(
+            f"Measured risk of {cost_column(name)} ({_measures(groups, name)})",
+            "environment steps",
+            tuple(line for line in lines if line is not None),
+            tuple(_limits(groups, name)),
+            note=note,
+            marks=shown,
+        )
+        key = f"constraint/multiplier/{name}"
+        pair = chart, _metric_chart(f"Multiplier of {name}", groups, key)
+        # One below the other, with equal x axes.
+        charts += [replace(one, wide_until=end) for one in pair]
+    return charts
+
+
+def _measures(groups: Sequence[Group], name: str) -> str:
+    """Return the risk measures of a cost, as text."""
+    constraints = [c for group in groups for c in group.config.constraints]
+    measures = dict.fromkeys(str(c.measure) for c in constraints if c.name == name)
+    return ", ".join(measures)
+
+
+def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | None:
+    """Return the constrained risk in the evaluations of a group."""
+    column, measure = cost_column(constraint.name), constraint.measure
+    read = partial(evaluation_curve, column=column, measure=measure)
+    line = _group_line(group, column, read, "interval", end)
+    if line is None or group.is_rule or len(group.runs) != 1:
+        return line
+    return replace(line, curve=single_run_curve(group.runs[0], column, measure))
+
+
+def _delivered_mark(group: Group, run: Run, place: int) -> Mark | None:
+    """Return the mark of a run's delivered policy; `place` is that of the constraint."""
+    policy, config = run.delivered, run.config
+    constraint = config.constraints[place]
+    if policy is None or held_measure(constraint, config) != constraint.measure:
+        return None
+    certified = ""
+    if policy.bounds:
+        certified = f", certified below {round_up(policy.bounds[place])}"
+    return Mark(
+        group.label,
+        policy.step,
+        policy.risk[place],
+        f"delivered by seed {run.config.seed}: {policy.risk[place]:.4g} on "
+        f"{policy.episodes:,} episodes{certified}",
+    )
 
 
 def learning_charts(
@@ -130,13 +232,16 @@ def learning_charts(
         column, limits = cost_column(name), _limits(groups, name)
         wanted.append((f"Mean {column} per episode", column, None, limits))
         for tail in known_tails.get(name, ()) if tails is None else tails:
-            title = f"CVaR of {column}, worst {100 * tail:g} % of episodes"
-            wanted.append((title, column, cvar(tail), limits))
+            wanted.append((_cvar_title(column, tail), column, cvar(tail), limits))
     charts = []
     for title, column, measure, limits in wanted:
         read = partial(evaluation_curve, column=column, measure=measure)
         charts.append(curve_chart(title, groups, column, read, limits, band))
     return charts
+
+
+def _cvar_title(column: str, tail: float) -> str:
+    return f"CVaR of {column}, worst {100 * tail:g} % of episodes"
 
 
 def training_charts(groups: Sequence[Group]) -> list[LineChart]:
@@ -151,32 +256,21 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return each constraint's measured risk, its multiplier, and the critics' risk.
+    """Return each constraint's risk in the window, and in the critics.
 
-    The measured risk, that of whole episodes during training, exists only where the
-    multiplier follows it.
+    The window of episodes exists only where the multiplier follows its risk.
     """
     charts = []
     runs = [run for group in groups for run in group.runs]
     for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
-        measured = f"measured/risk/{name}"
-        if any(measured in run.metrics for run in runs):
-            limits = {
-                c.limit for g in groups for c in g.config.constraints if c.name == name
-            }
-            title = f"Measured risk of {name}, whole episodes"
-            charts.append(_metric_chart(title, groups, measured, sorted(limits)))
+        window = f"measured/risk/{name}"
+        if any(window in run.metrics for run in runs):
+            title = f"Risk of {name} in the window that steers the multiplier"
+            charts.append(_metric_chart(title, groups, window, _limits(groups, name)))
         last = [metric_curve(run, f"constraint/limit/{name}")[1][-1:] for run in runs]
         limits = np.unique(np.round(np.concatenate([[], *last]), 6)).tolist()
-        for title, key, marks in (
-            (f"Multiplier of {name}", f"constraint/multiplier/{name}", []),
-            (
-                f"Risk of {name} in the critics' units",
-                f"constraint/risk/{name}",
-                limits,
-            ),
-        ):
-            charts.append(_metric_chart(title, groups, key, marks))
+        title, key = f"Risk of {name} in the critics' units", f"constraint/risk/{name}"
+        charts.append(_metric_chart(title, groups, key, limits))
     return charts
 
 
@@ -202,20 +296,26 @@ def curve_chart(
     `band` is one of `seed_statistics.BANDS`.
     """
     end = max([0, *(run.steps for group in groups for run in group.runs)])
-    lines = []
-    for group in groups:
-        curves = [curve for run in group.runs if len((curve := read(run))[0])]
-        if not curves:
-            continue
-        mean = average_curves(curves, group, key, band)
-        if group.is_rule and len(mean.x) == 1 and end > mean.x[0]:
-            # A rule does not learn: its line is horizontal.
-            mean = replace(mean[[0, 0]], x=np.array([0.0, end]))
-        shown = curves if len(curves) > 1 and not group.is_rule else ()
-        lines.append(Line(group.label, len(curves), mean, tuple(shown)))
+    lines = [_group_line(group, key, read, band, end) for group in groups]
+    lines = tuple(line for line in lines if line is not None)
     return LineChart(
-        title, "environment steps", tuple(lines), tuple(limits), is_share=is_share
+        title, "environment steps", lines, tuple(limits), is_share=is_share
     )
+
+
+def _group_line(
+    group: Group, key: str, read: Callable[[Run], SeedCurve], band: str, end: int
+) -> Line | None:
+    """Return the line of one group up to step `end`; None if it has no values."""
+    curves = [curve for run in group.runs if len((curve := read(run))[0])]
+    if not curves:
+        return None
+    mean = average_curves(curves, group, key, band)
+    if group.is_rule and len(mean.x) == 1 and end > mean.x[0]:
+        # A rule does not learn: its line is horizontal.
+        mean = replace(mean[[0, 0]], x=np.array([0.0, end]))
+    shown = curves if len(curves) > 1 and not group.is_rule else ()
+    return Line(group.label, len(curves), mean, tuple(shown))
 
 
 def profile_charts(groups: Sequence[Group]) -> list[LineChart]:

@@ -97,6 +97,10 @@ def draw_line_charts(
                     mark = axes.axhline if chart.limit_axis == "y" else axes.axvline
                     dots = {"color": INK, "ls": (0, (1, 1.5)), "lw": 1.3}
                     mark(limit, label=f"limit {limit:.4g}", **dots)
+                for mark in chart.marks:
+                    colour = COLOURS[styles[mark.label] % len(COLOURS)]
+                    star = {"color": colour, "mec": INK, "mew": 0.6, "ms": 10, "ls": ""}
+                    axes.plot(mark.x, mark.y, "*", label="delivered policy", **star)
                 if chart.is_share:
                     axes.set_ylim(-0.03, 1.03)
                 axes.set_title(chart.title)
@@ -185,7 +189,10 @@ def save_figures(results: Results, directory: Path, suffix: str = ".png") -> lis
         labels = [group.label for group in groups]
         panels = {
             "curves": charts.learning_charts(groups),
-            "multipliers": charts.constraint_charts(groups),
+            "multipliers": [
+                *charts.measured_charts(groups),
+                *charts.constraint_charts(groups),
+            ],
         }
         figures = {}
         for name, found in panels.items():

@@ -55,8 +55,9 @@ def make_page(
         labels = [group.label for group in groups]
         figures = ""
         for chart in charts.report_charts(groups):
-            note = chart.note if isinstance(chart, LineChart) else ""
-            figures += figure(chart.title, note, len(plots))
+            is_line = isinstance(chart, LineChart)
+            note, is_wide = chart.note if is_line else "", is_line and chart.wide_until
+            figures += figure(chart.title, note, len(plots), bool(is_wide))
             plots.append(to_plotly(chart, labels))
         above, below = ("".join(map(to_html, part)) for part in env_tables[env_id])
         sections.append(
@@ -109,12 +110,12 @@ def _notes(notes: Sequence[str]) -> str:
     return f"<ul class=notes>{items}</ul>" if items else ""
 
 
-def figure(title: str, note: str, number: int) -> str:
+def figure(title: str, note: str, number: int, is_wide: bool = False) -> str:
     """Return the HTML of the chart with this number."""
     title = html.escape(title)
     below = f"<p class=note>{html.escape(note)}</p>" if note else ""
     return (
-        f"<figure><figcaption>{title}</figcaption>"
+        f"<figure{' class=wide' if is_wide else ''}><figcaption>{title}</figcaption>"
         f'<div class=chart id="chart-{number}" role=img aria-label="{title}"></div>'
         f"{below}</figure>"
     )
@@ -208,9 +209,25 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         }
         mode = "lines+markers" if len(curve.x) <= 60 else "lines"
         front.append(_trace(curve.x, curve.mean, mode, **mean))
+    for mark in chart.marks:
+        place = labels.index(mark.label)
+        colour, outline = COLOURS[place % len(COLOURS)], {"color": INK, "width": 1}
+        star = {
+            **{"legendgroup": str(place), "showlegend": False},
+            **{
+                "text": [html.escape(mark.text)],
+                "hovertemplate": "%{text}<extra></extra>",
+            },
+            "marker": {"symbol": "star", "size": 13, "color": colour, "line": outline},
+        }
+        front.append(_trace(np.array([mark.x]), np.array([mark.y]), "markers", **star))
     layout = chart_layout(chart.x_title, hovermode="x unified")
     # On narrow screens the legend has one row per line.
-    layout["height"] = _HEIGHT + 20 * max(len(front) - 2, 0)
+    layout["height"] = _HEIGHT + 20 * max(len(chart.lines) - 2, 0)
+    if chart.wide_until:
+        layout["xaxis"]["range"] = [0, 1.01 * chart.wide_until]
+        layout["margin"] |= {"l": 60}
+        layout["yaxis"]["automargin"] = False
     if chart.is_share:
         layout["yaxis"] |= {"range": [-0.02, 1.02], "tickformat": ".0%"}
     layout["shapes"] = [limit_line(chart.limit_axis, limit) for limit in chart.limits]
@@ -236,14 +253,15 @@ def _trace(x: np.ndarray, y: np.ndarray, mode: str, **more: Any) -> dict[str, An
 
 
 def _hover_texts(curve: Curve, spec: str) -> list[str]:
-    """Return mean, interval and number of seeds at each point of a curve."""
-    texts = []
-    columns = curve.mean, curve.low, curve.high, curve.seeds
-    for mean, low, high, seeds in zip(*(x.tolist() for x in columns), strict=True):
+    """Return mean, interval and number of seeds or episodes at each point of a curve."""
+    texts, unit = [], curve.unit
+    columns = curve.mean, curve.low, curve.high, curve.count
+    for mean, low, high, number in zip(*(x.tolist() for x in columns), strict=True):
         if np.isfinite(low):
-            texts.append(f"{mean:{spec}} [{low:{spec}}, {high:{spec}}], {seeds} seeds")
+            band = f"[{low:{spec}}, {high:{spec}}]"
+            texts.append(f"{mean:{spec}} {band}, {count(number, unit)}")
         else:
-            reason = "one seed" if seeds == 1 else f"all {seeds} seeds equal"
+            reason = f"one {unit}" if number == 1 else f"all {number} {unit}s equal"
             texts.append(f"{mean:{spec}} ({reason})")
     return texts
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orac.config.validation import check_choice
+from orac.evaluation.certificates import round_up
 from orac.evaluation.intervals import Interval, interquartile_mean
 from orac.evaluation.result import cost_column
 from orac.reports.compare import config_table, describe_wins, find_wins
@@ -28,6 +29,7 @@ from orac.reports.seed_statistics import (
     summary_metrics,
 )
 from orac.reports.tables import Table, cell, number, span, to_csv, to_latex, to_markdown
+from orac.training.measurement import held_measure
 
 SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 FORMATS = tuple(SUFFIXES.values())
@@ -87,10 +89,51 @@ def env_tables(groups: Sequence[Group]) -> tuple[list[Table], list[Table]]:
     """Return the tables of one environment that go above and below its charts."""
     tails = common_tails(groups)
     values = [(group, seed_values(group, tails)) for group in groups]
-    above = [_result_table(values), _winner_table(groups)]
+    above = [_delivered_table(groups), _result_table(values), _winner_table(groups)]
     below = [_env_metrics_table(values), _interquartile_table(values)]
     below.append(_training_table(groups))
     return [x for x in above if x is not None], [x for x in below if x is not None]
+
+
+def _delivered_table(groups: Sequence[Group]) -> Table | None:
+    """Return the policy that each run delivers: its measured risk and its certificate."""
+    rows = []
+    for group in groups:
+        for run in group.runs:
+            policy, config = run.delivered, run.config
+            if policy is None:
+                continue
+            risks = [
+                f"{'' if c.name == 'cost' else f'{c.name}: '}{number(risk)} "
+                f"({held_measure(c, config)}, limit {c.limit:g})"
+                for c, risk in zip(config.constraints, policy.risk, strict=True)
+            ]
+            certificate = "not certified"
+            if policy.bounds:
+                bounds = " and ".join(map(round_up, policy.bounds))
+                certificate = f"below {bounds} with {100 * policy.confidence:g} %"
+            rows.append(
+                (
+                    group.label,
+                    str(config.seed),
+                    "; ".join(risks) or "no limit",
+                    "yes" if policy.within_limits else "no",
+                    f"{policy.episodes:,}",
+                    number(policy.reward),
+                    f"{policy.step:,}",
+                    certificate,
+                )
+            )
+    columns = (
+        *("agent", "seed", "measured risk", "within the limits", "episodes"),
+        *("reward", "policy of step", "certificate"),
+    )
+    note = (
+        "The policy that each run delivers, measured on whole episodes. `orac certify RUN` "
+        "certifies it on fresh ones."
+    )
+    title = f"Delivered policies in {groups[0].env_id}"
+    return Table(title, columns, tuple(rows), (note,)) if rows else None
 
 
 def _result_table(values: Values) -> Table:

@@ -20,7 +20,13 @@ import numpy as np
 from orac.config import serialization
 from orac.config.schema import Config
 from orac.config.validation import read_limited
-from orac.runs.directory import LOGS, read_config, read_meta
+from orac.runs.directory import (
+    LOGS,
+    read_certificate,
+    read_config,
+    read_delivered,
+    read_meta,
+)
 
 Columns = dict[str, np.ndarray]
 
@@ -40,6 +46,21 @@ _MAX_LISTED_EVALUATIONS = 3
 """A note lists at most this many evaluations of one run and counts the others."""
 
 
+@dataclass(frozen=True)
+class DeliveredPolicy:
+    """The policy that a run delivers, and what was measured of it."""
+
+    step: int
+    reward: float
+    risk: tuple[float, ...]
+    """One number per constraint."""
+    episodes: int
+    within_limits: bool
+    bounds: tuple[float, ...] = ()
+    """Upper bounds of the risk, if the policy is certified."""
+    confidence: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Contents of one run directory."""
@@ -50,6 +71,7 @@ class Run:
     metrics: Columns
     timings: Columns
     evaluations: Columns
+    delivered: DeliveredPolicy | None = None
 
     @property
     def rule(self) -> str | None:
@@ -228,7 +250,44 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         raise ValueError(
             f"`evaluated` in {path / 'meta.json'} must be a mapping. Restore the file."
         )
-    return Run(path, config, meta, **logs)
+    return Run(
+        path, config, meta, **logs, delivered=read_delivered_policy(path, config)
+    )
+
+
+def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
+    """Read which policy a run delivers: the certified one, or that of delivered.json.
+
+    None if there is no such file, or if nothing was measured yet.
+    """
+    record, certificate = read_delivered(path), read_certificate(path)
+    names = [constraint.name for constraint in config.constraints]
+    try:
+        if certificate and certificate["certified"]:
+            look = certificate["looks"][-1]
+            return DeliveredPolicy(
+                int(certificate["step"]),
+                float(look["reward"]),
+                tuple(float(bound["estimate"]) for bound in look["bounds"]),
+                int(look["episodes"]),
+                True,
+                tuple(float(bound["upper"]) for bound in look["bounds"]),
+                float(certificate["confidence"]),
+            )
+        if not record or not record["episodes"]:
+            return None
+        return DeliveredPolicy(
+            int(record["step"]),
+            float(record["reward"]),
+            tuple(float(record["risk"][name]) for name in names),
+            int(record["episodes"]),
+            bool(record["within_limits"]),
+        )
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"delivered.json or certificate.json in {path} must have the fields that orac "
+            f"writes, but {error!r} was found. Restore the file, or delete it."
+        ) from error
 
 
 def read_columns(file: Path) -> Columns:

@@ -20,11 +20,14 @@ from orac.envs.registry import metrics_of
 from orac.evaluation.intervals import Interval, mean_band, mean_interval
 from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
 from orac.reports.run_reader import Group, Run, cost_names, is_cost_column
+from orac.training.measurement import sample_weights
 
 LEVEL = 0.95
 """Confidence level of every interval of a report."""
 BANDS = ("interval", "half-std")
 """Bands of a curve: 95 % interval of the mean, or half a standard deviation each way."""
+BOOTSTRAP_DRAWS = 2_000_000
+"""Largest number of episodes that are drawn for one bootstrap interval."""
 _COUNTS = ("cost", "length", "episodes", "train/", "constraint/multiplier")
 """Keys of numbers that count or sum something start with one of these."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
@@ -207,19 +210,25 @@ def seed_mean(
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Mean over seeds at each point; `low` and `high` are NaN where there is no band."""
+    """Mean over seeds, or the value of one run, at each point.
+
+    `low` and `high` are NaN where there is no band.
+    """
 
     x: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    seeds: np.ndarray
-    """Number of seeds at each point."""
+    count: np.ndarray
+    """Number of seeds, or of episodes, at each point."""
+    unit: str = "seed"
+    """What the band is about: "seed", or "episode" for the episodes of a single run."""
 
     def __getitem__(self, points: slice | list[int]) -> "Curve":
         """Return the curve at some of its points."""
-        fields = self.x, self.mean, self.low, self.high, self.seeds
-        return Curve(*(values[points] for values in fields))
+        fields = self.x, self.mean, self.low, self.high, self.count
+        x, mean, low, high, count = (values[points] for values in fields)
+        return Curve(x, mean, low, high, count, self.unit)
 
     @property
     def stretches(self) -> list[slice]:
@@ -253,6 +262,29 @@ def evaluation_curve(
         for step, part in zip(steps, parts, strict=True)
     ]
     return steps, np.array(values)
+
+
+def single_run_curve(run: Run, column: str, measure: RiskMeasure) -> Curve:
+    """Return the risk in each evaluation of one run, with a band over its episodes.
+
+    The band is a 95 % bootstrap interval: it says how much chance is in the episodes.
+    """
+    steps, values = evaluation_curve(run, column, measure)
+    known = np.isfinite(values)
+    ends, counts = np.full((2, len(steps)), np.nan), np.zeros(len(steps), int)
+    for i in np.flatnonzero(known):
+        costs = run.evaluations[column][run.evaluations["env_steps"] == steps[i]]
+        ends[:, i], counts[i] = bootstrap_interval(costs, measure), len(costs)
+    low, high = ends[:, known]
+    return Curve(steps[known], values[known], low, high, counts[known], "episode")
+
+
+def bootstrap_interval(costs: np.ndarray, measure: RiskMeasure) -> np.ndarray:
+    """Return the ends of a percentile bootstrap interval of the risk of these costs."""
+    resamples = max(min(400, BOOTSTRAP_DRAWS // len(costs)), 40)
+    drawn = np.random.default_rng(0).choice(costs, (resamples, len(costs)))
+    risks = np.sort(drawn, axis=1) @ sample_weights(measure, len(costs))
+    return np.quantile(risks, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
 
 
 def metric_curve(run: Run, name: str) -> SeedCurve:

@@ -271,6 +271,12 @@ def read_certificate(path: AnyPath) -> dict[str, Any] | None:
     return _read_mapping(file, json.loads) if file.is_file() else None
 
 
+def read_delivered(path: AnyPath) -> dict[str, Any] | None:
+    """Read delivered.json, which every checkpoint writes; None if there is none."""
+    file = Path(path) / "delivered.json"
+    return _read_mapping(file, json.loads) if file.is_file() else None
+
+
 def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
     """Replace meta.json."""
     write_text(path / "meta.json", json.dumps(meta, indent=2) + "\n")
