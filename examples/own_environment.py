@@ -57,12 +57,7 @@ SETTINGS = {
     # Small networks, large learning rates and one gradient step per four days keep the
     # training short on a laptop.
     "agent.hidden_sizes": [64, 64],
-    "agent.num_quantiles": 16,
-    "agent.num_policy_quantiles": 16,
     "agent.actor_learning_rate": 1e-3,
-    "agent.reward_critic_learning_rate": 1e-3,
-    "agent.cost_critic_learning_rate": 1e-3,
-    "agent.multiplier.learning_rate": 2e-3,
     "agent.exploration.shift_radius": 1.0,
     "training.gradient_steps": 1 / 4,
     "evaluation.every": 0,

@@ -65,14 +65,15 @@ def test_a_gymnasium_id_with_a_cost_function_learns(pendulum):
 
 def test_evaluations_are_the_same_in_any_number_of_environments(pendulum, tmp_path):
     pendulum.save(tmp_path / "agent.orac")
-    several = pendulum.evaluate(5, deterministic=False, seed=7).episodes
+    last = {"deterministic": False, "seed": 7, "checkpoint": "last"}
+    several = pendulum.evaluate(5, **last).episodes
     one = orac.load(tmp_path / "agent.orac", cost_fn=too_fast)
     evaluation = replace(one.config.evaluation, num_envs=1)
     single = orac.api.Agent(
         "Pendulum-v1", replace(one.config, evaluation=evaluation), cost_fn=too_fast
     )
     single.runner.state = single.runner.state._replace(agent=one.runner.state.agent)
-    played = single.evaluate(5, deterministic=False, seed=7).episodes
+    played = single.evaluate(5, **last).episodes
     assert single.runner.evaluation_env.num_envs == 1
     assert pendulum.runner.evaluation_env.num_envs == 8
     np.testing.assert_array_equal(played.reward, several.reward)

@@ -18,6 +18,7 @@ ENVIRONMENT = {"JAX_COMPILATION_CACHE_DIR": str(CACHE), "COLUMNS": "100"}
 SHORTER_README = {
     "50_000": "1_400",
     "episodes=100": "episodes=4",
+    "certify()": "certify(episodes_max=40)",
 }
 SHORTER_TUTORIAL = {
     "40_000": "1_400",

@@ -23,8 +23,8 @@ from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import Episodes, roll_out_host
 from orac.policy import Policy
 from orac.training.device_loop import choose_action
-from orac.training.measurement import plays_deployed
 from orac.training.export import policy_arrays
+from orac.training.measurement import plays_deployed
 from orac.training.state import (
     EVALUATE,
     RESTART,
