@@ -16,6 +16,9 @@ CACHE = ROOT / ".cache" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
+MAPS, MAX_MAPS = Path("/proc/self/maps"), 30_000
+"""A compiled program has several memory maps, and Linux allows 65,530 of them by default."""
+
 REQUIRE_ALL = os.environ.get("ORAC_REQUIRE_ALL") == "1"
 
 
@@ -34,6 +37,14 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return _forbid_skip((yield))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drop_compiled_programs():
+    """Forget compiled programs before a process has too many of them, and crashes."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
+        sys.modules["jax"].clear_caches()
 
 
 def run(*words, cwd="/", **variables):
