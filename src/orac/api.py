@@ -634,7 +634,7 @@ class Agent:
         return result
 
     def plot(self) -> Any:
-        """Draw reward, cost and CVaR of cost in every evaluation, and the multipliers.
+        """Draw measured risk, reward and cost in every evaluation, and the multipliers.
 
         Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
         """
