@@ -55,6 +55,7 @@ def test_the_table_counts_certified_runs_and_the_medians_of_all_judged(runs):
             "bounds": [{"estimate": 4.0, "upper": 4.6 if certified else 5.4}],
         }
         record = {"certified": certified, "step": 9000, "looks": [look]}
+        record["confidence"] = 0.95
         (run.path / "certificate.json").write_text(json.dumps(record))
     (table,) = study.make_tables(collect(study.cases, out))
     judged, unjudged = table.rows

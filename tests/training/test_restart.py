@@ -26,7 +26,7 @@ def runner():
         training=TrainingConfig(num_envs=NUM_ENVS, buffer_size=12),
     )
     env = make_host(Counter, NUM_ENVS, episode_length=3)
-    return HostRunner(env, env, config)
+    return HostRunner(env, config)
 
 
 def in_the_middle(state, rounds):
