@@ -13,13 +13,10 @@ import argparse
 from pathlib import Path
 
 import orac
+from orac.api import evaluate_baseline
 from orac.envs.citylearn.drawing import plot_episode
 from orac.envs.citylearn.env import CityLearn
-from orac.evaluation.rollout import (
-    baseline_config,
-    evaluate_baseline,
-    record_episodes,
-)
+from orac.evaluation.rollout import baseline_config, record_episodes
 
 HOUSE = "orac/CityLearn-v0"
 RULES = ("thermostat", "battery_reserve")

@@ -115,6 +115,7 @@ def test_a_wheel_has_only_known_kinds_of_files_and_no_pickle(wheel):
         ".css",
         ".js",
         ".typed",
+        ".yaml",
         ".LICENSE",
     }
     read = 0

@@ -65,6 +65,7 @@ from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, certify, cost_column, summarise
+from orac.evaluation.rollout import play_baseline
 from orac.policy import observation_rows
 from orac.reports.charts import (
     constraint_charts,
@@ -158,6 +159,16 @@ class Evaluation:
             evaluation_histogram(x, name, limited.get(name)) for name, x in columns
         ]
         return draw_histogram(*found)
+
+
+def evaluate_baseline(
+    config: Config, episodes: int, tails: Sequence[float] = ()
+) -> tuple[Evaluation, EnvSpec]:
+    """Evaluate the hand-coded policy of a `baseline_config`; also return its `EnvSpec`."""
+    played, spec = play_baseline(config, episodes)
+    about = config.constraints, spec.cost_names
+    summary = summarise(played, *about, spec.metrics, tails)
+    return Evaluation(summary, played, *about), spec
 
 
 class Agent:

@@ -88,7 +88,7 @@ def test_an_existing_directory_raises_an_error_before_any_episode(
     root, capsys, monkeypatch
 ):
     monkeypatch.setattr(
-        "orac.cli.evaluate.play_baseline", lambda *_: pytest.fail("it played")
+        "orac.cli.evaluate.evaluate_baseline", lambda *_: pytest.fail("it played")
     )
     options = ["evaluate", "--rule=long_path", f"--env-id={ENV}", "--episodes=50"]
     # Seed 3 is free, but its episodes would be lost because of the error about seed 2.

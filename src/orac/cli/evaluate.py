@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orac.api import Agent, Evaluation, load
+from orac.api import Agent, Evaluation, evaluate_baseline, load
 from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certificates import Certificate, violation_sentence
 from orac.evaluation.intervals import check_level
-from orac.evaluation.result import certify, summarise
+from orac.evaluation.result import certify
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,
     check_video_path,
-    play_baseline,
     record_video,
 )
 from orac.runs.directory import evaluation_path, save_evaluation
@@ -165,10 +164,7 @@ def evaluate_baseline_per_seed(options: argparse.Namespace) -> Iterator[Evaluate
         for config in configs:
             evaluation_path(options.out, config, "rule")
     for config in configs:
-        episodes, spec = play_baseline(config, options.episodes)
-        about = config.constraints, spec.cost_names
-        summary = summarise(episodes, *about, spec.metrics, options.tails)
-        result = Evaluation(summary, episodes, *about)
+        result, spec = evaluate_baseline(config, options.episodes, options.tails)
         certificates = []
         if options.certify:
             certificates = certify(
