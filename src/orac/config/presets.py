@@ -224,7 +224,8 @@ def fast_citylearn() -> Config:
             kappa=0.02,
             multiplier=replace(
                 FAST_AGENT.multiplier,
-                initial=1.0,
+                # At 1.1 the policies were too careful: a CVaR of 614 where 720 is allowed.
+                initial=0.7,
                 episodes_per_unit=140.0,
                 margin=0.02,
                 # Risk varies smoothly with the multiplier here, so no room is left unused.
@@ -232,7 +233,7 @@ def fast_citylearn() -> Config:
             ),
         ),
         training=TrainingConfig(
-            total_steps=600_000,
+            total_steps=360_000,
             num_envs=16,
             learning_starts=12_000,
             gradient_steps=1 / 2,
