@@ -1,0 +1,105 @@
+"""Train runs of a preset on several seeds and record what each of them delivers.
+
+python tools/trials.py results/stuck/rows.csv --case restarts-2 --seeds 5000-5019 \
+    --env-id orac/GuardedMaze-v0 --preset fast --set training.restarts=2
+
+Every run trains, and its delivered policy plays fresh episodes, which nothing else has
+used. One row per run is appended to the CSV file: the case, the seed, reward and risk of
+the delivered policy, and the commit. Seeds that the file has for this case are skipped, so
+the same command continues after a stop.
+"""
+
+import argparse
+import csv
+import tempfile
+import time
+from pathlib import Path
+
+from orac.api import Agent
+from orac.cli.options import parse_seeds
+from orac.config import presets, serialization
+from orac.runs.machine import claim_processors, describe_machine
+
+FRESH_SEED = 1_000_000
+"""Added to a run's seed for the fresh episodes."""
+
+
+def main() -> None:
+    """Run every seed that has no row yet."""
+    options = parse_options()
+    if options.threads:
+        claim_processors(options.threads)
+    for seed in options.seeds:
+        if (options.case, str(seed)) not in recorded(options.rows):
+            row = run_trial(options, seed)
+            append(options.rows, row)
+            print(row, flush=True)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    option = parser.add_argument
+    option("rows", type=Path, help="CSV file to which rows are appended")
+    option("--case", required=True, help="name of these settings in the file")
+    option("--seeds", type=parse_seeds, required=True, help="number, or A-B")
+    option("--algo", default="orac")
+    option("--env-id", default="orac/GuardedMaze-v0")
+    option("--preset", default="fast")
+    option("--set", action="append", default=[], dest="assignments")
+    option("--episodes", type=int, default=1000, help="fresh episodes per run")
+    option("--threads", type=int, default=1)
+    option(
+        "--out", type=Path, help="directory of the runs; by default they are deleted"
+    )
+    return parser.parse_args()
+
+
+def recorded(path: Path) -> set[tuple[str, str]]:
+    """Return the case and seed of every row of the file."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {(row["case"], row["seed"]) for row in csv.DictReader(file)}
+
+
+def run_trial(options: argparse.Namespace, seed: int) -> dict[str, object]:
+    """Train one run, and measure its delivered policy on fresh episodes."""
+    config = presets.preset(options.algo, options.env_id, options.preset)
+    config = serialization.override(config, [*options.assignments, f"seed={seed}"])
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        agent = Agent(options.env_id, config)
+        out = options.out / options.case if options.out else Path(temporary)
+        agent.learn(config.training.total_steps, out=str(out))
+        minutes = (time.perf_counter() - started) / 60
+        best = agent.best
+        result = agent.evaluate(episodes=options.episodes, seed=FRESH_SEED + seed)
+    return {
+        "case": options.case,
+        "seed": seed,
+        "algo": options.algo,
+        "env": options.env_id,
+        "settings": " ".join(options.assignments),
+        "steps": config.training.total_steps,
+        "minutes": f"{minutes:.1f}",
+        "delivered_step": best.step if best else "",
+        "within_margin": bool(best and best.feasible),
+        **{name: f"{value:.6g}" for name, value in result.summary.items()},
+        "commit": describe_machine()["commit"],
+    }
+
+
+def append(path: Path, row: dict[str, object]) -> None:
+    """Append a row; the first one also writes the header, and all have its columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
