@@ -240,7 +240,7 @@ def test_notes_of_evaluations_are_shown_once(cost, fragment, caplog):
 
 
 def test_notes_at_the_start_are_shown_before_training(caplog, monkeypatch):
-    monkeypatch.setattr(orac.api, "run_loop", lambda *_, **__: None)
+    monkeypatch.setattr(orac.api.agent, "run_loop", lambda *_, **__: None)
     config = replace(
         make_config(Constraint("first", limit=0.0, cost_scale=1.0)),
         evaluation=EvaluationConfig(every=5_000, episodes=100),

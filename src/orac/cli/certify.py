@@ -9,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from orac.api import load, write_certificate
+from orac.api import load
+from orac.api.agent import write_certificate
 from orac.cli.options import host_options
 
 

@@ -1,42 +1,22 @@
-"""The Python interface: make an agent, train it, look at what it does.
+"""The class `Agent`: train, evaluate, certify, save and export one agent."""
 
-    agent = orac.ORAC("orac/GuardedMaze-v0", cost_limit=5.0, tail=0.05, seed=0)
-    agent.learn(total_timesteps=300_000)
-    print(agent.evaluate(episodes=100))
-
-`ORAC`, `WCSAC`, `SACLagrangian` and `SAC` build a config from a preset and the given
-options and return an `Agent`. `load` and `resume` return one from a file or a run
-directory. Names follow Stable-Baselines3 where it has them.
-"""
-
-import inspect
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial, wraps
-from numbers import Real
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, overload
+from typing import Any, overload
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from orac import envs
+from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
+from orac.api.evaluation import Evaluation, checked_tails
 from orac.config import presets, serialization
-from orac.config.schema import Config, Constraint, RiskMeasure, TrainingConfig
-from orac.config.validation import (
-    NonFiniteError,
-    check_choice,
-    check_count,
-    check_range,
-    check_seed,
-    unknown_name,
-)
+from orac.config.schema import Config, Constraint, TrainingConfig
+from orac.config.validation import NonFiniteError, check_choice, check_count, check_seed
 from orac.core.agent import (
     AgentState,
     PolicyState,
@@ -46,64 +26,40 @@ from orac.core.agent import (
 )
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
-from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
-from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.costs import (
     CostFn,
     can_be_imported,
-    check_env_module,
-    cost_fn_of_file,
-    import_cost_fn,
-    name_of_cost_fn,
     place_of_cost_fn,
     stop_script,
 )
-from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
-from orac.envs.gym_adapter.vector import HostEnv
-from orac.envs.registry import is_of_library
 from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, certify, cost_column, summarise
-from orac.evaluation.rollout import play_baseline
 from orac.policy import observation_rows
-from orac.reports.charts import (
-    constraint_charts,
-    evaluation_histogram,
-    overview_charts,
-)
-from orac.reports.figures import draw_curves, draw_histogram
+from orac.reports.charts import constraint_charts, overview_charts
+from orac.reports.figures import draw_curves
 from orac.reports.run_reader import Run, group_runs, read_run
-from orac.reports.tables import Table, number, to_html
-from orac.runs.arrays import OtherShapeError
+from orac.reports.tables import Table, to_html
 from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, read_config
+from orac.runs.directory import RunDirectory
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
 from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered
-from orac.training.device_loop import DeviceRunner
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
+from orac.training.loop import Callback, Counters, run_loop, uses_mean
 from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
 from orac.training.state import empty_replay, memory_needs
 from orac.training.xla import keep_compiled_programs
 
-Options = ParamSpec("Options")
-
 CERTIFY = 1_000
 """Number of the first sample of a certification. Training uses smaller ones, and so do the
 batches of an evaluation with a seed, so that certificates rest on other episodes."""
-LAMBDA = (lambda: None).__name__
-"""`<lambda>`, the `__name__` of a lambda function."""
-
-
-class AssumedLimitWarning(UserWarning):
-    """Warns that no cost limit was given, so that a default is used."""
 
 
 class ShortRunWarning(UserWarning):
@@ -112,63 +68,6 @@ class ShortRunWarning(UserWarning):
 
 class NotRecordedWarning(UserWarning):
     """Warns that training continues without writing to the agent's run directory."""
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""
-
-    summary: dict[str, float]
-    episodes: Episodes
-    constraints: tuple[Constraint, ...] = ()
-    cost_names: tuple[str, ...] = ("cost",)
-
-    def __getitem__(self, name: str) -> float:
-        return self.summary[name]
-
-    def __str__(self) -> str:
-        width = max(map(len, self.summary))
-        return "\n".join(f"{k:<{width}}  {v:.6g}" for k, v in self.summary.items())
-
-    def __repr__(self) -> str:
-        parts = [f"reward {self.summary['reward/mean']:.4g}"]
-        limited = {constraint.name: constraint for constraint in self.constraints}
-        for name in self.cost_names:
-            column, constraint = cost_column(name), limited.get(name)
-            if constraint is None:
-                parts.append(f"mean {column} {self.summary[f'{column}/mean']:.4g}")
-                continue
-            risk = (
-                f"{constraint.measure} of {column} {self.summary[f'{column}/risk']:.4g}"
-            )
-            parts.append(f"{risk} (limit {constraint.limit:g})")
-        return f"<Evaluation of {len(self.episodes):,} episodes: {', '.join(parts)}>"
-
-    def _repr_html_(self) -> str:
-        rows = tuple((name, number(value)) for name, value in self.summary.items())
-        return to_html(Table("Evaluation", ("name", "value"), rows))
-
-    def plot(self) -> Any:
-        """Draw the distribution of every cost, with its limit, VaR and CVaR.
-
-        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
-        """
-        limited = {constraint.name: constraint for constraint in self.constraints}
-        columns = zip(self.cost_names, self.episodes.cost.T, strict=True)
-        found = [
-            evaluation_histogram(x, name, limited.get(name)) for name, x in columns
-        ]
-        return draw_histogram(*found)
-
-
-def evaluate_baseline(
-    config: Config, episodes: int, tails: Sequence[float] = ()
-) -> tuple[Evaluation, EnvSpec]:
-    """Evaluate the hand-coded policy of a `baseline_config`; also return its `EnvSpec`."""
-    played, spec = play_baseline(config, episodes)
-    about = config.constraints, spec.cost_names
-    summary = summarise(played, *about, spec.metrics, tails)
-    return Evaluation(summary, played, *about), spec
 
 
 class Agent:
@@ -706,213 +605,6 @@ class Agent:
         self.runner.close()
 
 
-def refuse_unknown_options(
-    function: Callable[Options, Agent],
-) -> Callable[Options, Agent]:
-    """Raise an error with the nearest known name for an option that does not exist."""
-    parameters = inspect.signature(function).parameters
-    known = [x for x, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
-
-    @wraps(function)
-    def checked(*arguments: Options.args, **options: Options.kwargs) -> Agent:
-        for name in options:
-            if name not in parameters:
-                raise unknown_name("an option", name, known)
-        return function(*arguments, **options)
-
-    return checked
-
-
-def takes_options_of(
-    make: Callable[Concatenate[str, Options], Agent],
-) -> Callable[[Callable[..., Agent]], Callable[Options, Agent]]:
-    """Give a function the signature of `make_agent` without the algorithm's name.
-
-    So there is one list of options, and `help`, `inspect` and editors show it everywhere.
-    """
-
-    def give(function: Callable[..., Agent]) -> Callable[Options, Agent]:
-        signature = inspect.signature(make)
-        options = [*signature.parameters.values()][1:]
-        vars(function)["__signature__"] = signature.replace(parameters=options)
-        return function
-
-    return give
-
-
-@refuse_unknown_options
-def make_agent(
-    algo: str,
-    env: Any,
-    *,
-    cost_limit: float | None = None,
-    tail: float | None = None,
-    seed: int = 0,
-    constraints: Sequence[Constraint] | None = None,
-    cost_fn: CostFn | str | None = None,
-    cost_bound: float | Sequence[float] | None = None,
-    num_envs: int | None = None,
-    episode_length: int | None = None,
-    env_params: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    config: Config | None = None,
-    preset: str | None = None,
-    cost_names: Sequence[str] | None = None,
-    cost_keys: Sequence[str] | None = None,
-    metric_names: Sequence[str] = (),
-    vectorization: str = "auto",
-) -> Agent:
-    """Return an agent built from a preset and the options that differ from it.
-
-    Args:
-        algo: Name of an agent, as `orac agents` lists them.
-        env: An id, an environment, a function that makes one, a JAX environment, or one of
-            Brax or MuJoCo Playground (`"brax:halfcheetah"`).
-        cost_limit: Limit on the risk of the cost of one episode.
-        tail: Share of the worst episodes whose mean cost is limited; 1 for all episodes.
-        seed: Seed of everything random.
-        constraints: Several limits instead of `cost_limit` and `tail`, as in
-            `[orac.Constraint("comfort", limit=720, tail=0.05), ...]`.
-        cost_fn: Function of (observation, action, next_observation, info) that returns
-            the cost of a step, or its name, `"module:function"`. By default the cost is
-            `info["cost"]`.
-        cost_bound: Largest possible cost of an episode, which certificates need.
-        num_envs: Number of environments that are stepped in parallel.
-        episode_length: Number of steps after which episodes are truncated.
-        env_params: Keyword arguments for the environment.
-        settings: Values by dotted config field, as in `{"agent.kappa": 0.5}`.
-        config: A whole config, instead of a preset.
-        preset: "paper", "fast" or "general" (see `config.presets`); by default "paper" for
-            the paper's environments and "general" for others.
-        cost_names: Names of the costs; by default those of the constraints.
-        cost_keys: Keys of `info` under which the costs are reported.
-        metric_names: Keys of `info` to report as metrics.
-        vectorization: "auto", "sync", "async" (one process per environment) or "vector".
-    """
-    name = env if isinstance(env, str) else name_of_env(env)
-    chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
-    if env_params:
-        merged = {**dict(chosen.env.params), **env_params}
-        chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
-    if episode_length is not None:
-        chosen = replace(chosen, env=replace(chosen.env, episode_length=episode_length))
-    if num_envs is not None:
-        chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
-    chosen = replace(
-        chosen, constraints=merge_constraints(chosen, constraints, cost_limit, tail)
-    )
-    if settings:
-        data = serialization.to_dict(chosen)
-        for dotted, value in settings.items():
-            serialization.assign(data, dotted, value)
-        chosen = serialization.from_dict(data)
-    given: dict[str, Any] = {
-        "cost_bound": cost_bound,
-        "cost_names": cost_names,
-        "cost_keys": cost_keys,
-        "metric_names": metric_names,
-        "vectorization": vectorization,
-    }
-    # Some environments refuse options that are not theirs, so defaults are left out.
-    defaults = inspect.signature(make_host).parameters
-    host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
-    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
-    by_setting = any(name.startswith("constraints") for name in settings or ())
-    if not (cost_limit is not None or constraints or config or by_setting):
-        assumed = assumed_limit(agent.config)
-        if assumed:
-            warnings.warn(assumed, AssumedLimitWarning, stacklevel=4)
-    return agent
-
-
-@takes_options_of(make_agent)
-def ORAC(env: Any, **options: Any) -> Agent:
-    """Optimistic Risk-averse Actor-Critic. Takes the options of `make_agent`."""
-    return make_agent("orac", env, **options)
-
-
-@takes_options_of(make_agent)
-def WCSAC(env: Any, **options: Any) -> Agent:
-    """Worst-Case SAC: ORAC without optimism. Takes the options of `make_agent`."""
-    return make_agent("wcsac", env, **options)
-
-
-@takes_options_of(make_agent)
-def SACLagrangian(env: Any, **options: Any) -> Agent:
-    """SAC that keeps the mean cost under the limit. Takes the options of `make_agent`.
-
-    `tail` does not change what is learned, since a scalar critic only estimates the mean.
-    It sets where evaluations and certificates measure risk: by default at the preset's
-    tail, so that agents can be compared. With `tail=1` they use the mean as well.
-    """
-    return make_agent("sac-lag", env, **options)
-
-
-@takes_options_of(make_agent)
-def SAC(env: Any, **options: Any) -> Agent:
-    """SAC without a constraint. Takes the options of `make_agent`."""
-    return make_agent("sac", env, **options)
-
-
-def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
-    """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
-
-    If `orac certify` certified a policy of the run, the agent delivers that one.
-    orac never imports code that a file names: pass `env` and `cost_fn` again if the run
-    used a cost function or an environment from your own module.
-    """
-    path = Path(path)
-    if path.is_dir():
-        config = serialization.from_dict(read_config(path))
-        agent = Agent(choose_env(config, env), for_env(config, env), **options)
-        checkpoints = Checkpoints(path / "checkpoints")
-        # Another environment of the same spaces may have a state of another structure.
-        rest = ("replay", "env", "observation", "context", "totals", "measured")
-        template = agent.runner.state._replace(**dict.fromkeys(rest, ()))
-        try:
-            loaded = checkpoints.load_latest(
-                template, check=saving.check_finite, part=True
-            )
-        except OtherShapeError as error:
-            raise does_not_fit(path, agent.spec) from error
-        if loaded is None:
-            raise ValueError(
-                f"{path} must hold a checkpoint to load an agent from, and has none yet. "
-                f"Continue the run: orac resume {path}"
-            )
-        for message in loaded.warnings:
-            warnings.warn(message, stacklevel=2)
-        state, candidates = loaded.state.agent, loaded.state.candidates
-        rounds = loaded.state.rounds
-    else:
-        config, state, candidates, steps = saving.load_agent(path)
-        agent = Agent(choose_env(config, env), for_env(config, env), **options)
-        if not saving.same_shapes(state, agent.runner.state.agent):
-            raise does_not_fit(path, agent.spec)
-        rounds = jnp.int32(steps // config.training.num_envs)
-    agent.runner.state = agent.runner.state._replace(
-        agent=state, candidates=candidates, rounds=rounds
-    )
-    agent._source = path
-    if not is_same_env(config, env, agent.runner):
-        agent._new_env = name_of_env(env)
-        if agent._new_env == LAMBDA:
-            agent._new_env = agent.spec.name
-    if path.is_dir():
-        agent._certified = delivery.certified_place(path, candidates)
-    return agent
-
-
-def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
-    """Return the error for an agent that was trained with other spaces or settings."""
-    return ValueError(
-        f"the agent in {path} must fit the environment, but its networks have other shapes "
-        f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
-        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Give an "
-        "environment with the spaces and costs of the one it was trained in."
-    )
-
-
 def write_certificate(
     agent: Agent, result: Certification, path: str | Path
 ) -> tuple[dict[str, Any], Path]:
@@ -937,277 +629,6 @@ def write_certificate(
     return record, file
 
 
-def resume(
-    run_dir: str | Path,
-    env: Any = None,
-    *,
-    total_timesteps: int | None = None,
-    callback: Callback | None = None,
-    progress_bar: bool = True,
-    trackers: Sequence[str] = ("tensorboard",),
-    log: Any = print,
-    **options: Any,
-) -> Agent:
-    """Continue a run from its newest intact checkpoint to the total of its config.
-
-    A larger `total_timesteps` trains it further, also if it is finished. Its schedules end
-    at the first total and stay there. As for `load`, pass `env` and `cost_fn` again if they
-    are your own code. Messages about the run go to `log`.
-    """
-    check_callback(callback)
-    run = RunDirectory.open(run_dir)
-    try:
-        planned = config = serialization.from_dict(read_config(run.path))
-        check_same_id(config, env, run.path)
-        if total_timesteps is not None:
-            steps = run.checkpoints().steps()
-            taken = steps[-1] if steps else 0
-            training = extended_training(config.training, total_timesteps, taken)
-            config = replace(config, training=training)
-        for message in run.machine_differences():
-            log(message)
-        agent = Agent(choose_env(config, env), config, **options)
-        if agent.config.env.cost_fn != config.env.cost_fn:
-            log(
-                f"The run was started with the cost function {config.env.cost_fn} and "
-                f"continues with {agent.config.env.cost_fn}."
-            )
-        check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
-        logger = RunLogger(run, agent.runner, trackers)
-        messages = logger.restore(agent.runner, agent._counters)
-        if agent.num_timesteps:
-            messages += agent._collect_first()
-        if config != planned:
-            total = config.training.total_steps
-            run.extend(serialization.to_dict(config), agent.num_timesteps, total)
-        if agent.num_timesteps < config.training.total_steps:
-            run.note_commit()
-    except BaseException:
-        run.close()
-        raise
-    agent.run_path = run.path
-    if agent.num_timesteps >= config.training.total_steps:
-        arguments = run_arguments(run.path, agent.config)
-        messages = [
-            f"The run is finished, at {agent.num_timesteps:,} steps. To train it further: "
-            f"orac resume {arguments} --total-steps {2 * agent.num_timesteps}"
-        ]
-    for message in messages:
-        log(message)
-    agent._train(logger, callback, progress_bar)
-    return agent
-
-
-def with_cost_fn(
-    config: Config, cost_fn: CostFn | str | None
-) -> tuple[Config, CostFn | None]:
-    """Return the config with the name of this cost function, and the function.
-
-    orac never imports code that a config names, because configs are read from files. Pass
-    the function, or its name, again, or name its module with `--import`.
-    """
-    named = config.env.cost_fn
-    if cost_fn is None:
-        return config, None if named is None else cost_fn_of_file(named)
-    by_name = isinstance(cost_fn, str)
-    function = import_cost_fn(cost_fn) if by_name else cost_fn
-    name = cost_fn if by_name else name_of_cost_fn(function)
-    return replace(config, env=replace(config.env, cost_fn=name)), function
-
-
-def make_runner(
-    env: Any,
-    config: Config,
-    cost_fn: CostFn | None,
-    host_options: Mapping[str, Any],
-) -> Runner:
-    """Return the runner for this environment: compiled for JAX, otherwise on the host."""
-    params = dict(config.env.params)
-    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
-        env = envs.make(env, **params)
-    if is_of_library(env) if isinstance(env, str) else is_brax_like(env):
-        for name in host_options:
-            check_choice(f"an option of {config.env.id}", name, BRAX_OPTIONS)
-        adapted = adapt_brax(
-            env,
-            params=params,
-            episode_length=config.env.episode_length,
-            cost_fn=cost_fn,
-            cost_names=[constraint.name for constraint in config.constraints],
-            **host_options,
-        )
-        check_memory(memory_needs(adapted.spec, config, with_replay=False))
-        return DeviceRunner(adapted, config)
-    if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
-        if cost_fn is not None:
-            raise ValueError(
-                "cost_fn must be None for a JAX environment, which reports its own cost."
-            )
-        if host_options.get("cost_bound") is not None:
-            raise ValueError(
-                "cost_bound must be left out for a JAX environment, which declares its own: "
-                f"{env.spec.cost_bounds}."
-            )
-        check_memory(memory_needs(env.spec, config, with_replay=False))
-        return DeviceRunner(env, config)
-    options: dict[str, Any] = {
-        "cost_fn": cost_fn,
-        "cost_names": tuple(c.name for c in config.constraints) or None,
-        "episode_length": config.env.episode_length,
-        "env_kwargs": params or None,
-        **host_options,
-    }
-    host = make_host(env, config.training.num_envs, **options)
-    if config.env.id == LAMBDA:
-        config = replace(config, env=replace(config.env, id=host.class_name))
-    check_environment(host, seed=config.seed)
-    check_memory(memory_needs(host.spec, config, with_replay=False))
-    # An environment object cannot be copied, so training and evaluation share it.
-    if not (isinstance(env, str) or callable(env)):
-        return HostRunner(host, config)
-    num_envs = config.evaluation.num_envs
-    if isinstance(host.vector, SyncVectorEnv):
-        # Single environments, also where an id has a vector of them, so that each episode
-        # can have its own seed.
-        options["vectorization"] = "sync"
-    if isinstance(host.vector, AsyncVectorEnv):
-        num_envs = min(num_envs, host.num_envs)
-
-    def make_evaluation_env() -> HostEnv:
-        made = make_host(env, num_envs, **options)
-        check_distinct(host.vector, made.vector)
-        return made
-
-    return HostRunner(host, config, make_evaluation_env)
-
-
-def run_arguments(path: Path, config: Config) -> str:
-    """Return the arguments with which a command reopens this run.
-
-    orac never imports code that a run directory names, so the user's modules are passed.
-    """
-    env = config.env
-    module = f" --env-id {env.id}" if ":" in env.id else ""
-    return f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
-
-
-def name_of_env(env: Any) -> str:
-    """Return a name for the run directory of an environment that was not given by id."""
-    if isinstance(env, partial):
-        return name_of_env(env.func)
-    spec = getattr(env, "spec", None)
-    for attribute in ("id", "name"):
-        if isinstance(getattr(spec, attribute, None), str):
-            return getattr(spec, attribute)
-    return getattr(env, "__name__", type(env).__name__)
-
-
-def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
-    """Return whether `env` is the environment that the config names."""
-    env_id = config.env.id
-    if env is None or env_id == env:
-        return True
-    names = {env if isinstance(env, str) else name_of_env(env), runner.spec.name}
-    if isinstance(runner, HostRunner):
-        names.add(runner.env.class_name)
-    elif envs.has_jax_form(env_id):
-        env_id = envs.make(env_id, **dict(config.env.params)).spec.name
-    return bare_id(env_id) in {bare_id(name) for name in names}
-
-
-def for_env(config: Config, env: Any) -> Config:
-    """Return the config without the parameters of its environment if `env` is another id."""
-    if not isinstance(env, str) or bare_id(env) == bare_id(config.env.id):
-        return config
-    return replace(config, env=replace(config.env, params=()))
-
-
-def bare_id(env_id: str) -> str:
-    """Return an id without the module that registers it."""
-    return env_id.rpartition(":")[2]
-
-
-def check_same_id(config: Config, env: Any, path: Path) -> None:
-    """Raise an error if a run would be resumed in an environment of another id."""
-    known = isinstance(env, str) and is_env_id(config.env.id)
-    if known and bare_id(env) != bare_id(config.env.id):
-        raise ValueError(
-            f"a run is resumed in its own environment, {config.env.id}, got {env}. To "
-            "train its agent in another one, start a new run from it: "
-            f"orac train --from {path} --env-id {env}"
-        )
-
-
-def is_env_id(env_id: str) -> bool:
-    """Return whether an environment can be made from this name."""
-    return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
-
-
-def choose_env(config: Config, env: Any) -> Any:
-    """Return `env`, or the config's id if making it does not import a user's module."""
-    env_id = config.env.id
-    if env is None:
-        check_env_module(env_id)
-    if env is None and not is_env_id(env_id):
-        raise ValueError(
-            f"the environment of this run is called {env_id!r}, which Gymnasium does not "
-            "know here. Pass it again as env= (the class, factory or object that it was "
-            "trained in), or import what registers it (in the shell --env-id "
-            "module:Name-v0)."
-        )
-    return env_id if env is None else env
-
-
-def merge_constraints(
-    config: Config,
-    constraints: Sequence[Constraint] | None,
-    cost_limit: float | None,
-    tail: float | None,
-) -> tuple[Constraint, ...]:
-    """Return the given constraints, or the config's with this limit and tail."""
-    if constraints is not None:
-        if cost_limit is not None or tail is not None:
-            raise ValueError(
-                "give either constraints or cost_limit and tail, got both. "
-                "A constraint has its own limit and tail."
-            )
-        example = "Write constraints=[orac.Constraint('cost', limit=5.0, tail=0.05)]."
-        if not isinstance(constraints, list | tuple):
-            raise ValueError(
-                f"constraints must be a list, got {constraints!r}. {example}"
-            )
-        for one in constraints:
-            if not isinstance(one, Constraint):
-                raise ValueError(
-                    f"constraints must each be an orac.Constraint, got {one!r}. {example}"
-                )
-        return tuple(constraints)
-    if cost_limit is not None:
-        check_range("cost_limit", cost_limit, 0)
-    if tail is not None:
-        check_range("tail", tail, 0, 1, open_low=True)
-    if not config.constraints:
-        return ()
-    first = config.constraints[0]
-    if cost_limit is not None:
-        first = replace(first, limit=float(cost_limit))
-    if tail is not None:
-        first = replace(first, tail=float(tail))
-    return (first, *config.constraints[1:])
-
-
-def assumed_limit(config: Config) -> str:
-    """Return a warning that the limit is a default; empty where the paper sets it."""
-    if presets.has_settings(config.env.id) or not config.constraints:
-        return ""
-    constraint = config.constraints[0]
-    return (
-        f"no cost_limit was given for {config.env.id}, so the "
-        f"{config.agent.learned_measure(constraint)} of its cost is held below "
-        f"{constraint.limit:g} per episode. Pass cost_limit= and tail=."
-    )
-
-
 def short_run(config: Config) -> str:
     """Return a warning that the run ends before it learns; empty when it will learn."""
     start, total = config.training.first_update, config.training.total_steps
@@ -1222,18 +643,6 @@ def short_run(config: Config) -> str:
         f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
         "at random. Set training.learning_starts lower, or train longer."
     )
-
-
-def limit_text(constraint: Constraint, config: Config) -> str:
-    """Return what a constraint demands, such as "CVaR at 0.05 of cost at most 5"."""
-    measure = config.agent.learned_measure(constraint)
-    return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
-
-
-def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Return rows of numbers by column, as a run's logs are read; NaN where one lacks."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
 
 
 def extended_training(
@@ -1256,13 +665,6 @@ def extended_training(
     return longer
 
 
-def checked_tails(tails: Any) -> tuple[float, ...]:
-    """Return one tail or several as a tuple, each checked before an episode is played."""
-    single = isinstance(tails, Real | str)
-    several: tuple[Any, ...] = (tails,) if single else tuple(tails)
-    return tuple(RiskMeasure("cvar", tail).parameter for tail in several)
-
-
 def check_callback(callback: Any) -> None:
     """Raise an error now, not at the first log row, if the callback cannot be called."""
     if callback is not None and not callable(callback):
@@ -1270,6 +672,18 @@ def check_callback(callback: Any) -> None:
             f"callback must be a function of one event, got {callback!r}. It is called at "
             "each log row and stops the run by returning False."
         )
+
+
+def limit_text(constraint: Constraint, config: Config) -> str:
+    """Return what a constraint demands, such as "CVaR at 0.05 of cost at most 5"."""
+    measure = config.agent.learned_measure(constraint)
+    return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
+
+
+def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Return rows of numbers by column, as a run's logs are read; NaN where one lacks."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
 
 
 def is_nested(observation: Any) -> bool:
