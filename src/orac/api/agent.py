@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
-from orac.api.evaluation import Evaluation, checked_tails
+from orac.api.evaluation import Evaluation, checked_tails, summarised
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, TrainingConfig
 from orac.config.validation import NonFiniteError, check_choice, check_count, check_seed
@@ -35,7 +35,7 @@ from orac.envs.gym_adapter.costs import (
 from orac.evaluation import certification
 from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
-from orac.evaluation.result import Episodes, certify, cost_column, summarise
+from orac.evaluation.result import Episodes, certify, cost_column
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.figures import draw_curves
@@ -463,15 +463,7 @@ class Agent:
         if deterministic is not None:
             uses_mean_action = deterministic
         rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
-        summary = summarise(
-            rolled,
-            self.config.constraints,
-            self.spec.cost_names,
-            self.spec.metrics,
-            tails,
-        )
-        about = self.config.constraints, self.spec.cost_names
-        return Evaluation(summary, rolled, *about)
+        return summarised(rolled, self.config.constraints, self.spec, tails)
 
     @overload
     def certify(

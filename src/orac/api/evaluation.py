@@ -61,14 +61,24 @@ class Evaluation:
         return draw_histogram(*found)
 
 
+def summarised(
+    episodes: Episodes,
+    constraints: tuple[Constraint, ...],
+    spec: EnvSpec,
+    tails: Sequence[float] = (),
+) -> Evaluation:
+    """Return the evaluation that these episodes of an environment give."""
+    about = constraints, spec.cost_names
+    summary = summarise(episodes, *about, spec.metrics, tails)
+    return Evaluation(summary, episodes, *about)
+
+
 def evaluate_baseline(
     config: Config, episodes: int, tails: Sequence[float] = ()
 ) -> tuple[Evaluation, EnvSpec]:
     """Evaluate the hand-coded policy of a `baseline_config`; also return its `EnvSpec`."""
     played, spec = play_baseline(config, episodes)
-    about = config.constraints, spec.cost_names
-    summary = summarise(played, *about, spec.metrics, tails)
-    return Evaluation(summary, played, *about), spec
+    return summarised(played, config.constraints, spec, tails), spec
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:

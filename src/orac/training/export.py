@@ -165,13 +165,9 @@ def to_onnx(
     low, high = arrays["action_low"], arrays["action_high"]
     unit = apply("Add", apply("Tanh", mean), 1.0)
     apply("Add", apply("Mul", unit, (high - low) / 2), low, name="action")
-    graph = onnx.helper.make_graph(
-        nodes,
-        "policy",
-        inputs,
-        [tensor("action", number, shape)],
-        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
-    )
+    initial = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    outputs = [tensor("action", number, shape)]
+    graph = onnx.helper.make_graph(nodes, "policy", inputs, outputs, initial)
     model = onnx.helper.make_model(
         graph,
         producer_name="orac",

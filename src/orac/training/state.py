@@ -99,6 +99,23 @@ def init_train_state(
     )
 
 
+def start_episodes(
+    key: Key[Array, ""],
+    state: TrainState,
+    observation: Float[Array, "env observation"],
+    spec: EnvSpec,
+    config: Config,
+) -> TrainState:
+    """Return the state at the start of new episodes, for environments that were reset."""
+    num_envs, std = config.training.num_envs, config.agent.pivot.std
+    pivot = sample_pivot(key, state.agent.pivot.params, std, num_envs)
+    return state._replace(
+        observation=observation,
+        context=Context.start(num_envs, pivot),
+        totals=Totals.zeros(num_envs, spec.num_costs),
+    )
+
+
 def empty_replay(problem: Problem, config: Config) -> ReplayState:
     """Return the replay that a run starts with."""
     example = replay.example_transition(
