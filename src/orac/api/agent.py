@@ -58,8 +58,8 @@ from orac.training.state import empty_replay, memory_needs
 from orac.training.xla import keep_compiled_programs
 
 CERTIFY = 1_000
-"""Number of the first sample of a certification. Training uses smaller ones, and so do the
-batches of an evaluation with a seed, so that certificates rest on other episodes."""
+"""Sample number at which the episodes of a certification start. Training and evaluations
+use smaller numbers, so that a certificate never reuses their episodes."""
 
 
 class ShortRunWarning(UserWarning):
@@ -71,7 +71,10 @@ class NotRecordedWarning(UserWarning):
 
 
 class Agent:
-    """An agent in its environment. Make one with `orac.ORAC` and its siblings.
+    """An agent together with its environment.
+
+    Make one with `orac.ORAC`, `orac.WCSAC`, `orac.SACLagrangian` or `orac.SAC`, or load one
+    with `orac.load`.
 
     The replay buffer is allocated when training starts, so an agent that only predicts,
     evaluates or certifies never has one.
@@ -90,7 +93,7 @@ class Agent:
         keep_compiled_programs()
         config, cost_function = with_cost_fn(config, cost_fn)
         self._meta: dict[str, Any] = {}
-        """What meta.json of a run of this agent also says."""
+        """Additional entries for meta.json of this agent's run."""
         if cost_function is not None:
             place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
             self._meta["cost_fn"] = place
@@ -99,15 +102,15 @@ class Agent:
         self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
         self._new_env: str | None = None
-        """Id of its environment, if the agent was trained in another one before."""
+        """Id of the environment, if a loaded agent was trained in another one."""
         self._counters = Counters()
         self._history = MemoryLogger()
         """Logs of training without `out`."""
         self._checked: tuple[Any, Any] = None, None
         self._certified: int | None = None
-        """Place of the candidate that was certified, which is then delivered."""
+        """Index of the certified candidate, which is then the delivered policy."""
         self.profile: Profiler | None = None
-        """Where the time of the last call of `learn` went, if it was asked for."""
+        """Timings of the last call of `learn`, if it had `profile=True`."""
         self.stop_signal: int | None = None
         """Number of the signal that stopped the last call of `learn`, or None."""
 
@@ -123,10 +126,10 @@ class Agent:
         rows = [("steps", steps)]
         rows += [("limit", limit_text(c, config)) for c in config.constraints]
         if best is not None:
-            told = f"step {best.step:,}, reward {best.reward:.4g}"
+            text = f"step {best.step:,}, reward {best.reward:.4g}"
             if best.risk:
-                told += f", {notes.risk_text(best.risk, config)}"
-            rows.append(("policy", f"{told}, measured on {best.episodes:,} episodes"))
+                text += f", {notes.risk_text(best.risk, config)}"
+            rows.append(("policy", f"{text}, measured on {best.episodes:,} episodes"))
         if self.run_path is not None:
             rows.append(("run", str(self.run_path)))
         title = f"{config.algo} in {config.env.id}"
@@ -169,13 +172,13 @@ class Agent:
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
         steps. `more_steps` adds to the steps taken so far instead. The schedules, such as
         that of the shift radius, end at the first total and stay there. With `out`, logs
-        and checkpoints are written to a run directory below it, and `orac.resume`
-        continues from there after any interruption. The callback receives an `Event` at
-        each log row and each evaluation; the run stops when it returns False. With
-        `profile`, `agent.profile.table()` says afterwards where the time went.
+        and checkpoints are written to a run directory below it, and `orac.resume` continues
+        from there after any interruption. The callback receives an `Event` at each log row
+        and each evaluation; the run stops when it returns False. With `profile`,
+        `agent.profile.table()` afterwards shows how long each part took.
 
-        An agent from `orac.load` goes on with the replay of its run. Without one, its
-        policy first collects steps for a new replay.
+        An agent from `orac.load` continues with the replay of its run. If there is none,
+        its policy first collects steps for a new replay.
         """
         check_callback(callback)
         training = self._longer_training(total_timesteps, more_steps)
@@ -225,7 +228,7 @@ class Agent:
     def _longer_training(
         self, total_timesteps: int | None, more_steps: int | None
     ) -> TrainingConfig:
-        """Return the settings of training until this total, after checking them."""
+        """Check the numbers of steps and return the training settings with the new total."""
         training, taken = self.config.training, self.num_timesteps
         if more_steps is not None:
             if total_timesteps is not None:
@@ -271,7 +274,7 @@ class Agent:
             return [*messages, *self._collect_first()]
         state = self.runner.state
         if self._new_env is not None:
-            # What was measured in the other environment does not hold in this one.
+            # Measurements in the other environment are not valid in this one.
             config = replace(
                 self.config, env=replace(self.config.env, id=self._new_env)
             )
@@ -294,7 +297,7 @@ class Agent:
         why = (
             "the agent was trained in another environment"
             if self._new_env is not None
-            else "the agent comes without its replay"
+            else "the agent was loaded without its replay"
         )
         return [
             f"{why}, so its policy collects {count:,} steps before the first update, at "
@@ -351,7 +354,7 @@ class Agent:
         return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
 
     def _finite_agent(self) -> AgentState:
-        """Return the learner's state; raise an error if a number of it is not finite."""
+        """Return the learner's state; raise an error if a number in it is not finite."""
         agent, candidates = self.runner.state.agent, self.runner.state.candidates
         if agent is not self._checked[0] or candidates is not self._checked[1]:
             for state in (agent, candidates):
@@ -369,12 +372,12 @@ class Agent:
 
     @property
     def best(self) -> Delivered | None:
-        """The policy that the run delivers, with what was measured of it.
+        """The policy that the run delivers, with its measured reward and risk.
 
-        It is the one of highest reward among those that were measured within the limits,
-        or the one of least risk if there was none. After `certify` it is the one that was
-        certified. None before the first evaluation, and for agents whose multiplier follows
-        the critics.
+        Of the policies that were measured within the limits, it is the one with the highest
+        reward. If there is none, it is the one with the lowest risk. After `certify` it is
+        the certified one. None before the first evaluation, and for agents whose multiplier
+        follows the critics.
         """
         candidates = self.runner.state.candidates
         return delivered(candidates, self._certified) if candidates else None
@@ -412,14 +415,14 @@ class Agent:
         seed: int | None = None,
         checkpoint: str | None = None,
     ) -> tuple[np.ndarray, Any]:
-        """Return the action for one observation or a batch, in the environment's box.
+        """Return the action for one observation, or one action per row of a batch.
 
-        It is the action of the policy of `policy_of(checkpoint)`: by default that of the
-        delivered policy (`best`) if there is one, and otherwise of the current policy.
-        `deterministic` True uses the mean action, False samples an action with `seed`, and
-        None does what the policy was measured with. Observations that are no vectors are
-        taken as the environment returns them, or flat. `state` is there for compatibility
-        with Stable-Baselines3; these policies have none.
+        `checkpoint` chooses the policy as in `policy_of`: by default the delivered policy
+        (`best`) if there is one, and otherwise the current policy. If `deterministic` is
+        True, the action is the mean. If it is False, the action is sampled with `seed`. If
+        it is None, the action is chosen as in the policy's evaluations. An observation that
+        is a dict or a tuple can be passed as the environment returns it, or flattened.
+        `state` exists for compatibility with Stable-Baselines3 and is returned unchanged.
         """
         size, structure = self.spec.observation_size, self.spec.observation_structure
         runner = self.runner
@@ -454,9 +457,9 @@ class Agent:
     ) -> Evaluation:
         """Play whole episodes of a policy and summarise reward, cost and risk.
 
-        The policy is that of `policy_of(checkpoint)`: the delivered one by default.
+        `checkpoint` chooses the policy as in `policy_of`: the delivered one by default.
         Without a seed, the same call plays the same episodes again. A seed selects other
-        episodes; the same seed gives the same starts for every policy.
+        episodes; the same seed gives every policy the same initial states.
         """
         tails = checked_tails(tails)
         policy, uses_mean_action = self.policy_of(checkpoint)
@@ -492,10 +495,11 @@ class Agent:
     ) -> list[Certificate] | Certification:
         """Certify on fresh episodes that the risk of a policy is within its limits.
 
-        The best five policies of the run are compared on validation episodes and one is
-        chosen. Up to `looks` times it, or another one, then plays fresh episodes, at most
-        `episodes_max` each. If it is certified, it becomes the delivered policy (`best`).
-        The same call plays the same episodes again. Messages go to `log`.
+        The best five policies of the run are compared on validation episodes, and one of
+        them is chosen. It then plays fresh episodes, at most `episodes_max`. If these do
+        not certify it, the same or another policy plays new ones, up to `looks` times in
+        all. The certified policy becomes the delivered one (`best`). The same call plays
+        the same episodes again. Messages go to `log`.
 
         With `episodes`, returns one certificate per constraint for these episodes instead;
         they must not have been used to choose the policy.
@@ -536,7 +540,7 @@ class Agent:
         return result
 
     def plot(self) -> Any:
-        """Draw measured risk, reward and cost in every evaluation, and the multipliers.
+        """Draw the risk, reward and cost of every evaluation, and the multipliers.
 
         Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
         """
@@ -552,7 +556,7 @@ class Agent:
         return draw_curves(found, title=f"{group.label} in {group.env_id}")
 
     def _logs(self) -> Run:
-        """Return the logs of training: of the run directory, or those in memory."""
+        """Return the logs of training, from the run directory or from memory."""
         if self.run_path is not None:
             return read_run(self.run_path)
         history, source = self._history, self._source
@@ -578,15 +582,15 @@ class Agent:
         *,
         overwrite: bool = False,
     ) -> None:
-        """Write the policy for deployment, in the format that the ending of `path` names.
+        """Write the policy to a file for deployment; its ending chooses the format.
 
         `.npz` is for `orac.policy.load`, which needs only NumPy. `.onnx` is for ONNX
         Runtime, with the input `observation` and the output `action`. `.stablehlo` is for
         `jax.export.deserialize`. All of them scale observations and actions themselves and
         take batches of any size; if the policy samples its actions, the latter two have
-        standard normal numbers as second input, `noise`. The policy is that of
-        `policy_of(checkpoint)`: the delivered one by default. A file that exists is only
-        replaced with `overwrite`.
+        standard normal numbers as second input, `noise`. `checkpoint` chooses the policy as
+        in `policy_of`: the delivered one by default. An existing file is replaced only if
+        `overwrite` is true.
         """
         policy, uses_mean_action = self.policy_of(checkpoint)
         parts = self.config, self.spec, policy, uses_mean_action
@@ -600,9 +604,9 @@ class Agent:
 def write_certificate(
     agent: Agent, result: Certification, path: str | Path
 ) -> tuple[dict[str, Any], Path]:
-    """Write certificate.json of a run directory, or of an agent's file next to it.
+    """Write certificate.json into a run directory, or next to the file of an agent.
 
-    Returns its contents, which say what was certified and how, and where it is.
+    Returns the contents and the path of the file.
     """
     path, policy = Path(path), result.policy
     record = {
@@ -622,7 +626,7 @@ def write_certificate(
 
 
 def short_run(config: Config) -> str:
-    """Return a warning that the run ends before it learns; empty when it will learn."""
+    """Return a warning if the run ends before its first update, otherwise an empty text."""
     start, total = config.training.first_update, config.training.total_steps
     if start < total:
         return ""
@@ -640,9 +644,9 @@ def short_run(config: Config) -> str:
 def extended_training(
     training: TrainingConfig, total: int | None, taken: int
 ) -> TrainingConfig:
-    """Return the settings of training until `total` steps, of which some are taken.
+    """Return the settings for training until `total` steps, of which `taken` are done.
 
-    The schedules of an agent that has trained before end where they were planned to.
+    The schedules of an agent that has already trained keep their planned end.
     """
     longer = training if total is None else replace(training, total_steps=total)
     total = longer.total_steps
@@ -658,7 +662,7 @@ def extended_training(
 
 
 def check_callback(callback: Any) -> None:
-    """Raise an error now, not at the first log row, if the callback cannot be called."""
+    """Raise an error before training starts if the callback is not a function."""
     if callback is not None and not callable(callback):
         raise ValueError(
             f"callback must be a function of one event, got {callback!r}. It is called at "
@@ -673,7 +677,7 @@ def limit_text(constraint: Constraint, config: Config) -> str:
 
 
 def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Return rows of numbers by column, as a run's logs are read; NaN where one lacks."""
+    """Return one array per column of these rows, with NaN for missing values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
 

@@ -47,7 +47,7 @@ def takes_options_of(
 ) -> Callable[[Callable[..., Agent]], Callable[Options, Agent]]:
     """Give a function the signature of `make_agent` without the algorithm's name.
 
-    So there is one list of options, and `help`, `inspect` and editors show it everywhere.
+    There is then only one list of options, which `help`, `inspect` and editors show.
     """
 
     def give(function: Callable[..., Agent]) -> Callable[Options, Agent]:
@@ -88,8 +88,8 @@ def make_agent(
         env: An id, an environment, a function that makes one, a JAX environment, or one of
             Brax or MuJoCo Playground (`"brax:halfcheetah"`).
         cost_limit: Limit on the risk of the cost of one episode.
-        tail: Share of the worst episodes whose mean cost is limited; 1 for all episodes.
-        seed: Seed of everything random.
+        tail: Fraction of the worst episodes whose mean cost is limited; 1 for all episodes.
+        seed: Seed of all random numbers.
         constraints: Several limits instead of `cost_limit` and `tail`, as in
             `[orac.Constraint("comfort", limit=720, tail=0.05), ...]`.
         cost_fn: Function of (observation, action, next_observation, info) that returns
@@ -132,7 +132,7 @@ def make_agent(
         "metric_names": metric_names,
         "vectorization": vectorization,
     }
-    # Some environments refuse options that are not theirs, so defaults are left out.
+    # Some environments reject unknown options, so options with default values are left out.
     defaults = inspect.signature(make_host).parameters
     host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
     agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
@@ -161,8 +161,8 @@ def SACLagrangian(env: Any, **options: Any) -> Agent:
     """SAC that keeps the mean cost under the limit. Takes the options of `make_agent`.
 
     `tail` does not change what is learned, since a scalar critic only estimates the mean.
-    It sets where evaluations and certificates measure risk: by default at the preset's
-    tail, so that agents can be compared. With `tail=1` they use the mean as well.
+    Evaluations and certificates measure the risk at this tail. By default it is that of the
+    preset, so that agents can be compared. With `tail=1` they use the mean as well.
     """
     return make_agent("sac-lag", env, **options)
 
@@ -212,7 +212,7 @@ def merge_constraints(
 
 
 def assumed_limit(config: Config) -> str:
-    """Return a warning that the limit is a default; empty where the paper sets it."""
+    """Return a warning if the limit is only a default, otherwise an empty text."""
     if presets.has_settings(config.env.id) or not config.constraints:
         return ""
     constraint = config.constraints[0]

@@ -1,4 +1,4 @@
-"""Make environments from what a user passes: an id, an object, a class or a factory.
+"""Make environments from the user's `env` argument: an id, an object or a function.
 
 `make_runner` chooses how an environment is stepped: JAX environments in one compiled
 program, all others on the host.
@@ -96,8 +96,8 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
         return HostRunner(host, config)
     num_envs = config.evaluation.num_envs
     if isinstance(host.vector, SyncVectorEnv):
-        # Single environments, also where an id has a vector of them, so that each episode
-        # can have its own seed.
+        # Single environments, even if the id also has a vectorized version, so that each
+        # episode can have its own seed.
         options["vectorization"] = "sync"
     if isinstance(host.vector, AsyncVectorEnv):
         num_envs = min(num_envs, host.num_envs)
@@ -128,7 +128,7 @@ def with_cost_fn(
 
 
 def choose_env(config: Config, env: Any) -> Any:
-    """Return `env`, or the config's id if making it does not import a user's module."""
+    """Return `env`, or the config's id if `env` is None and no user's module is needed."""
     env_id = config.env.id
     if env is None:
         check_env_module(env_id)

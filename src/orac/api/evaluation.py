@@ -82,7 +82,7 @@ def evaluate_baseline(
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:
-    """Return one tail or several as a tuple, each checked before an episode is played."""
+    """Return one or several tails as a tuple, after checking each of them."""
     single = isinstance(tails, Real | str)
     several: tuple[Any, ...] = (tails,) if single else tuple(tails)
     return tuple(RiskMeasure("cvar", tail).parameter for tail in several)

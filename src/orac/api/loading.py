@@ -93,9 +93,9 @@ def resume(
 ) -> Agent:
     """Continue a run from its newest intact checkpoint to the total of its config.
 
-    A larger `total_timesteps` trains it further, also if it is finished. Its schedules end
-    at the first total and stay there. As for `load`, pass `env` and `cost_fn` again if they
-    are your own code. Messages about the run go to `log`.
+    A larger `total_timesteps` trains it further, even if it is finished. Its schedules
+    still end at the first total. As for `load`, pass `env` and `cost_fn` again if they are
+    your own code. Messages about the run go to `log`.
     """
     check_callback(callback)
     run = RunDirectory.open(run_dir)
