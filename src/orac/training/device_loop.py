@@ -77,7 +77,7 @@ class DeviceRunner:
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy: the run's own, or those of a seed."""
+        """Play whole episodes of a policy; `seed` replaces the run's key."""
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         act = evaluation_policy(self.spec, without_seed(self.config), deterministic)
         return roll_out(key, policy, self.env, act, episodes)
