@@ -257,7 +257,7 @@ def test_pipes_and_devices_are_not_read_as_policies_or_agents(tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(ValueError, match="must be a policy"):
             orac.policy.load(path)
-        with pytest.raises(ValueError, match="no regular file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             load(path, Counter())
 
 
@@ -586,7 +586,7 @@ def test_a_full_checkpoint_directory_is_no_file(tmp_path):
         path = opened.path
     (path / "lock").unlink()
     os.mkfifo(path / "lock")
-    with pytest.raises(DiskError, match="it is no regular file"):
+    with pytest.raises(DiskError, match="it is not a regular file"):
         RunDirectory.open(path)
 
 

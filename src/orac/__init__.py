@@ -34,15 +34,15 @@ if os.path.basename((sys.argv or [""])[0]) in ("orac", "-m"):
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ORAC": "orac.api",
-    "WCSAC": "orac.api",
-    "SACLagrangian": "orac.api",
-    "SAC": "orac.api",
-    "Agent": "orac.api",
-    "Evaluation": "orac.api",
-    "make_agent": "orac.api",
-    "load": "orac.api",
-    "resume": "orac.api",
+    "ORAC": "orac.api.constructors",
+    "WCSAC": "orac.api.constructors",
+    "SACLagrangian": "orac.api.constructors",
+    "SAC": "orac.api.constructors",
+    "Agent": "orac.api.agent",
+    "Evaluation": "orac.api.evaluation",
+    "make_agent": "orac.api.constructors",
+    "load": "orac.api.loading",
+    "resume": "orac.api.loading",
     "Config": "orac.config.schema",
     "Constraint": "orac.config.schema",
     "RiskMeasure": "orac.config.schema",
@@ -51,17 +51,10 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from orac.api import (
-        ORAC,
-        SAC,
-        WCSAC,
-        Agent,
-        Evaluation,
-        SACLagrangian,
-        load,
-        make_agent,
-        resume,
-    )
+    from orac.api.agent import Agent
+    from orac.api.constructors import ORAC, SAC, WCSAC, SACLagrangian, make_agent
+    from orac.api.evaluation import Evaluation
+    from orac.api.loading import load, resume
     from orac.config.presets import preset
     from orac.config.schema import Config, Constraint, RiskMeasure
     from orac.monitor import Monitor

@@ -93,7 +93,7 @@ def test_the_certified_policy_is_the_delivered_one_from_then_on(
         look = Look(place, 1, 10, 0.0, ())
         return Certification(0.95, 3, len(offered), 10, (look,), offered[place])
 
-    monkeypatch.setattr(orac.api, "certify_candidates", choose_second)
+    monkeypatch.setattr(orac.api.agent, "certify_candidates", choose_second)
     assert agent.best.step != 123
     assert agent.certify().certified and agent.best.step == 123
     agent.save(tmp_path / "agent.zip")

@@ -9,30 +9,14 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
-from pathlib import Path
 
-asked = []
+# This file runs as a script, so its own folder is where Python looks first.
+from fake_worker import start, write_journal, write_step
 
-
-def listen():
-    while os.read(0, 1024):
-        pass
-    asked.append(1)
-
-
-task = json.loads(sys.stdin.readline())
-threading.Thread(target=listen, daemon=True).start()
-config, out = task["config"], Path(task["out"])
-agent, total = config["agent"], config["training"]["total_steps"]
-place = config["env"]["id"].replace("/", "-"), config["algo"], task["name"]
-folder = out.joinpath(*place, f"seed-{config['seed']:03d}")
-saved = folder / "saved"
-step = int(saved.read_text()) if saved.exists() else 0
-with open(out / "journal", "a") as journal:
-    journal.write(f"{task['name']} {step}\n")
-(folder / "config.yaml").write_text(json.dumps(config))
+task, asked, folder, saved, step = start()
+agent, total = task["config"]["agent"], task["config"]["training"]["total_steps"]
+write_journal(task, f"{task['name']} {step}")
 (folder / "meta.json").write_text("{}")
 reward, cost = 100 - abs(agent["kappa"] - 1), 10 * agent["polyak"]
 if agent["n_step"] == 7:
@@ -54,9 +38,7 @@ while step < total and not asked:
     step += 100
     with open(evaluations, "a") as file:
         file.write(f"{step},0,{reward},{cost},10\n")
-    with open(folder / "metrics.csv", "a") as metrics:
-        metrics.write("" if metrics.tell() else "env_steps\n")
-        metrics.write(f"{step}\n")
+    write_step(folder, step)
 saved.write_text(str(step))
 if step < total:
     sys.exit(130)

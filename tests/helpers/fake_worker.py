@@ -11,43 +11,63 @@ import threading
 import time
 from pathlib import Path
 
-asked = []
+
+def start():
+    """Read the task as a worker does; `asked` gets an entry when the parent closes stdin.
+
+    Returns the task, `asked`, the folder of the run, its file `saved` and the step there.
+    """
+    asked = []
+
+    def listen():
+        while os.read(0, 1024):
+            pass
+        asked.append(1)
+
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=listen, daemon=True).start()
+    config = task["config"]
+    place = config["env"]["id"].replace("/", "-"), config["algo"], task["name"]
+    folder = Path(task["out"]).joinpath(*place, f"seed-{config['seed']:03d}")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(json.dumps(config))
+    saved = folder / "saved"
+    return task, asked, folder, saved, int(saved.read_text()) if saved.exists() else 0
 
 
-def listen():
-    while os.read(0, 1024):
-        pass
-    asked.append(1)
+def write_journal(task, line):
+    with open(Path(task["out"]) / "journal", "a") as journal:
+        journal.write(f"{line}\n")
 
 
-task = json.loads(sys.stdin.readline())
-threading.Thread(target=listen, daemon=True).start()
-config, out = task["config"], Path(task["out"])
-seed, total = config["seed"], config["training"]["total_steps"]
-place = config["env"]["id"].replace("/", "-"), config["algo"], task["name"]
-folder = out.joinpath(*place, f"seed-{seed:03d}")
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "config.yaml").write_text(json.dumps(config))
-saved = folder / "saved"
-step = begun = int(saved.read_text()) if saved.exists() else 0
-with open(out / "journal", "a") as journal:
-    journal.write(f"+ {seed} {begun}\n")
-while step < total and not asked:
-    time.sleep(0.05)
-    step += 100
+def write_step(folder, step):
     with open(folder / "metrics.csv", "a") as metrics:
-        metrics.write("" if step > 100 else "env_steps\n")
+        metrics.write("" if metrics.tell() else "env_steps\n")
         metrics.write(f"{step}\n")
-    if seed == 7 and step >= 300:
-        print("the seventh seed always fails")
-        sys.exit(1)
-    if seed == 8 and step >= 300 and begun == 0:
-        saved.write_text("200")
-        os.kill(os.getpid(), signal.SIGKILL)
-saved.write_text(str(step))
-if step >= total:
-    (folder / "checkpoints").mkdir(exist_ok=True)
-    (folder / "checkpoints" / f"step-{step:012d}.json").write_text("{}")
-with open(out / "journal", "a") as journal:
-    journal.write(f"- {seed} {step}\n")
-sys.exit(0 if step >= total else 130)
+
+
+def main():
+    task, asked, folder, saved, first = start()
+    seed, total = task["config"]["seed"], task["config"]["training"]["total_steps"]
+    step = first
+    write_journal(task, f"+ {seed} {first}")
+    while step < total and not asked:
+        time.sleep(0.05)
+        step += 100
+        write_step(folder, step)
+        if seed == 7 and step >= 300:
+            print("the seventh seed always fails")
+            sys.exit(1)
+        if seed == 8 and step >= 300 and first == 0:
+            saved.write_text("200")
+            os.kill(os.getpid(), signal.SIGKILL)
+    saved.write_text(str(step))
+    if step >= total:
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        (folder / "checkpoints" / f"step-{step:012d}.json").write_text("{}")
+    write_journal(task, f"- {seed} {step}")
+    sys.exit(0 if step >= total else 130)
+
+
+if __name__ == "__main__":
+    main()

@@ -189,7 +189,7 @@ def test_every_flipped_bit_is_detected(tmp_path):
             + good[position + 1 :]
         )
         with pytest.raises(
-            DamagedFileError, match=r"a.arrays is (foreign|truncated or altered)"
+            DamagedFileError, match=r"a.arrays is (not a file of orac|truncated or altered)"
         ):
             load_arrays(path, SMALL)
 
@@ -254,8 +254,8 @@ ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
     ("content", "sentence"),
     [
         (b"", "truncated"),
-        (b"PK\x03\x04 some zip", "foreign: it starts unlike our files"),
-        (b"step,reward\n1,2\n", "foreign"),
+        (b"PK\x03\x04 some zip", "not a file of orac: it starts differently"),
+        (b"step,reward\n1,2\n", "not a file of orac"),
         (with_checksum(b"\xff not JSON"), "header cannot be read"),
         (with_checksum({"path": 1}), "header cannot be read"),
         (with_checksum([{**ENTRY, "shape": 3}], bytes(12)), "header cannot be read"),

@@ -344,7 +344,7 @@ def test_steps_must_increase(directory):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
     with pytest.raises(
-        ValueError, match="Checkpoints go forward: got step 59 after 60"
+        ValueError, match="must increase, got step 59 after 60"
     ):
         save(checkpoints, 59)
 

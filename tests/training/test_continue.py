@@ -156,7 +156,7 @@ def test_a_file_without_a_replay_collects_steps_with_its_policy_first(
     out = tmp_path / "runs"
     loaded.learn(more_steps=640, out=out, callback=watch, **QUIET)
     assert (
-        "the agent comes without its replay, so its policy collects 320 steps before the "
+        "the agent was loaded without its replay, so its policy collects 320 steps before the "
         "first update, at step 1,920."
     ) in caplog.text
     assert [seen[step][0] - updates for step in (1760, 1920, 2080)] == [0, 2, 22]

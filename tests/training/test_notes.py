@@ -157,7 +157,7 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     first, heading, *causes = notes.delivery_lines(runner, counters)
     assert first == (
         "No evaluation was within the limits: the least risk was a CVaR at 0.5 of 8 (limit "
-        "5). Delivered all the same: the policy of least risk, of step 40,000, with reward "
+        "5). Delivered anyway: the policy of least risk, of step 40,000, with reward "
         "3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
@@ -240,7 +240,7 @@ def test_notes_of_evaluations_are_shown_once(cost, fragment, caplog):
 
 
 def test_notes_at_the_start_are_shown_before_training(caplog, monkeypatch):
-    monkeypatch.setattr(orac.api, "run_loop", lambda *_, **__: None)
+    monkeypatch.setattr(orac.api.agent, "run_loop", lambda *_, **__: None)
     config = replace(
         make_config(Constraint("first", limit=0.0, cost_scale=1.0)),
         evaluation=EvaluationConfig(every=5_000, episodes=100),

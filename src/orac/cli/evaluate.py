@@ -1,16 +1,20 @@
-"""`orac evaluate`: evaluate a trained policy or a hand-coded baseline.
+"""`orac evaluate` and `orac certify`.
 
-The results are printed and, if the options ask for it, certified, saved and filmed.
+`orac evaluate` plays episodes of a trained policy or a hand-coded baseline and prints the
+results. Options add certificates, save the results or record a video. `orac certify` shows
+with fresh episodes that a run's policy is within its limits.
 """
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orac.api import Agent, Evaluation, evaluate_baseline, load
+from orac.api.agent import write_certificate
 from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
@@ -120,13 +124,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     """Evaluate the policy that a run, or an agent saved to a file, delivers, or its last."""
-    path = Path(options.run_dir)
-    agent = load(
-        path,
-        options.env_id,
-        cost_fn=options.cost_fn,
-        host_options=host_options(options),
-    )
+    path, agent = Path(options.run_dir), load_agent(options)
     # The directory of a run is <name>/seed-000; a file has no such name.
     name = path.resolve().parent.name if path.is_dir() else path.stem
     if options.out is not None:
@@ -151,6 +149,16 @@ def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     if options.certify:
         certificates = agent.certify(result.episodes, options.confidence)
     yield Evaluated(result, certificates, agent.config, agent.spec, source, name, agent)
+
+
+def load_agent(options: argparse.Namespace) -> Agent:
+    """Load the agent of a run's newest checkpoint, or one that was saved to a file."""
+    return load(
+        options.run_dir,
+        options.env_id,
+        cost_fn=options.cost_fn,
+        host_options=host_options(options),
+    )
 
 
 def evaluate_baseline_per_seed(options: argparse.Namespace) -> Iterator[Evaluated]:
@@ -192,3 +200,25 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
             )
         )
     return sentences
+
+
+def run_certify(options: argparse.Namespace) -> int:
+    """Certify the policy of a run, or of an agent in a file, and write certificate.json.
+
+    Returns 0 if it is certified and 1 if it is not. `orac.load` then delivers that policy.
+    """
+    agent = load_agent(options)
+    result = agent.certify(
+        confidence=options.confidence,
+        looks=options.looks,
+        episodes_max=options.episodes_max,
+        log=lambda text: print(text, file=sys.stderr if options.json else sys.stdout),
+    )
+    record, file = write_certificate(agent, result, options.run_dir)
+    if options.json:
+        print(json.dumps(record, indent=2))
+    else:
+        sentence = result.sentence()
+        print(f"{sentence[0].upper()}{sentence[1:]}.")
+        print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
+    return 0 if result.certified else 1

@@ -32,7 +32,7 @@ COMMANDS = {
     "train": ("train", "train an agent in an environment", add_train_options),
     "resume": ("train", "continue a run, or train it further", add_resume_options),
     "evaluate": ("evaluate", "measure a trained policy's risk", add_evaluate_options),
-    "certify": ("certify", "certify a run's policy", add_certify_options),
+    "certify": ("evaluate", "certify a run's policy", add_certify_options),
     "report": ("studies", "write a page or tables about runs", add_report_options),
     "compare": ("studies", "compare two sets of runs", add_compare_options),
     "reproduce": ("studies", "run a study of the paper", add_reproduce_options),

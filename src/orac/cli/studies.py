@@ -64,7 +64,8 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 def run_tune(options: argparse.Namespace) -> int:
     """Search for settings of high reward whose measured risk is within the limits."""
-    from orac.api import Agent, choose_env, run_arguments
+    from orac.api import Agent
+    from orac.api.environments import choose_env, run_arguments
     from orac.experiments import tune
     from orac.experiments.search_space import space_of
 

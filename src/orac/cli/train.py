@@ -34,7 +34,8 @@ def run_train(options: argparse.Namespace) -> int:
         config, _ = resolve_config(options)
         presets.check_algorithm(config)
     # JAX is imported here, after the options were checked.
-    from orac.api import Agent, ShortRunWarning, choose_env, load
+    from orac.api import Agent, ShortRunWarning, load
+    from orac.api.environments import choose_env
 
     making: dict[str, Any] = {
         "cost_fn": options.cost_fn,
@@ -108,7 +109,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     `agent` has the config of all of them. Runs that are finished are skipped and others
     continue, so that the same command goes on after a stop.
     """
-    from orac.api import short_run
+    from orac.api.agent import short_run
     from orac.envs.gym_adapter.costs import allow_module
     from orac.experiments.launcher import processes
     from orac.experiments.launcher.schedule import PlannedRun, run_all, stop_signals
@@ -269,7 +270,7 @@ def finish(
     agent: "Agent", path: Path, cost_bound: Sequence[float] | None = None
 ) -> int:
     """Print what the run delivers and the command to type next; return the exit code."""
-    from orac.api import run_arguments
+    from orac.api.environments import run_arguments
 
     total = agent.config.training.total_steps
     arguments = run_arguments(path, agent.config)

@@ -1,1 +1,1 @@
-"""Play episodes, summarise them, and prove what they say about a policy's risk."""
+"""Play episodes, summarise them, and certify the risk of a policy from them."""

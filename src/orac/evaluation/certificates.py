@@ -26,7 +26,7 @@ _PRIOR_EPISODES = 0.05
 """Weight of a pseudo-episode with the largest possible cost, so that no bet risks
 everything. The value was chosen by measurement."""
 _GROWTH = 1.1
-"""Pivot and bet are updated whenever the number of past episodes grew by this factor."""
+"""Pivot and bet are updated whenever the number of past episodes has grown by this factor."""
 _MAX_ORDERS = 8
 _MAX_VALUES = 400_000
 """Limit of orders times episodes. With more episodes their order matters less."""
@@ -106,7 +106,7 @@ def certify_cvar(
     if cost_bound is None:
         violations = certify_violations(costs, cost_limit, tail, level)
         remark = (
-            "the environment declares no bound of an episode's cost, and without one a "
+            "the environment declares no bound on an episode's cost, and without one a "
             "single unseen episode could cost anything. What can be said without it: "
             + violations.sentence()
         )
@@ -194,7 +194,7 @@ def cvar_upper_bound(
 
 
 def sample_cvar(costs: ArrayLike, tail: float) -> float:
-    """Return the CVaR of a sample: the mean of its worst `tail`, with a part of one."""
+    """Return the CVaR of a sample: the mean of its worst `tail`, the last one in part."""
     ordered = np.sort(np.asarray(costs, np.float64))[::-1]
     mass = tail * len(ordered)
     weights = np.clip(mass - np.arange(len(ordered)), 0, 1)
@@ -209,10 +209,10 @@ def episodes_needed(
     level: float = 0.95,
     largest: int | None = None,
 ) -> int | None:
-    """Return about how many episodes distributed like these would certify the limit.
+    """Estimate how many episodes distributed like these would certify the limit.
 
-    It is found by repeating the sample. Returns the present number if that is enough, and
-    None if `largest` episodes, by default a million, would not be.
+    The estimate repeats the sample. Returns the present number if that is enough, and None
+    if `largest` episodes, by default a million, would not be.
     """
     check_level(level)
     _check_tail(tail)
@@ -381,12 +381,12 @@ def _check_tail(tail: float) -> None:
 
 
 def quantity_of(tail: float) -> str:
-    """Return what a certificate of CVaR at this tail bounds."""
+    """Return the name of the risk that a certificate at this tail bounds."""
     return f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
 
 
 def round_up(value: float, digits: int = 3) -> str:
-    """Format `value` with that many significant digits, never below it."""
+    """Format `value`, rounded up to this many significant digits."""
     if value == 0:
         return "0"
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(abs(value))))

@@ -1,12 +1,12 @@
 """Certification of a run: choose one of its best policies and certify it on fresh episodes.
 
 The candidates are compared on validation episodes. One is chosen, and the number of its
-next episodes is fixed before they are played. Only these fresh episodes count as evidence
-(a look). If a look fails, more are allowed, each with fresh episodes of the same or of
-another candidate. The error is divided among the looks and the constraints, so the
-probability that a run whose chosen policy is above a limit is certified is at most
-1 - confidence, however the candidates and the numbers were chosen. `docs/statistics.md`
-has the argument.
+next episodes is fixed before they are played. Only these fresh episodes count as evidence;
+playing them is called a look. If a look fails, more are allowed, each with fresh episodes
+of the same or of another candidate. The error is divided among the looks and the
+constraints. So a policy above its limit is certified with probability at most 1 -
+confidence, no matter how the candidates and the numbers of episodes were chosen.
+`docs/statistics.md` has the argument.
 """
 
 import math
@@ -33,13 +33,13 @@ from orac.evaluation.result import Episodes, pool, risk_of_episodes
 CANDIDATES = 5
 """Number of policies of a run that are compared."""
 LOOKS = 3
-"""Default number of times that fresh episodes may be tried."""
+"""Default of the largest number of looks."""
 EPISODES_MAX = 20_000
 """Default of the largest number of episodes of one look."""
 SURPLUS = 1.5
-"""A look has this many times the episodes that the validation says are needed."""
+"""A look has this many times the number of episodes that the validation suggests."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
-"""Validation episodes of a candidate: 40 of the tail on average, and at least 400."""
+"""Validation episodes per candidate: enough for 40 in the tail, and at least 400."""
 CLOSE = 0.8
 """A risk above this share of its limit is called close to it."""
 ROUND_TO = 100
@@ -70,14 +70,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Certification:
-    """The result of a certification: which policy, every look, and what was shown."""
+    """The result of a certification: the policy, and every look with its bounds."""
 
     confidence: float
-    """Probability with which all bounds of all looks hold together."""
+    """Probability that all bounds of all looks hold together."""
     max_looks: int
     candidates: int
     validation_episodes: int
-    """Episodes of each candidate that were used to choose, and not as evidence."""
+    """Episodes per candidate that were used to choose one, and not as evidence."""
     looks: tuple[Look, ...] = ()
     policy: Any = None
     """The candidate of the last look, or the best one if there was no look."""
@@ -216,10 +216,11 @@ def choose(
     level: float,
     episodes_max: int,
 ) -> tuple[int, int, str]:
-    """Return a candidate, the number of its fresh episodes, and why there should be none.
+    """Return the next candidate, its number of fresh episodes, and a reason to stop.
 
-    It is the candidate of highest reward that episodes like those seen would certify.
-    Without any, it is the one of least risk, with a reason.
+    Of the candidates that episodes like those seen so far would certify, the one with the
+    highest reward is chosen. If there is none, it is the one with the lowest risk, with a
+    reason.
     """
     for place in np.argsort([-episodes.reward.mean() for episodes in seen]):
         needed = [
@@ -266,7 +267,7 @@ def needed_for(
     level: float,
     episodes_max: int,
 ) -> int | None:
-    """Return how many episodes like these would certify a constraint; None: too many.
+    """Return how many episodes like these would certify a constraint; None if too many.
 
     It is 0 for a constraint that cannot be certified and is within its limit.
     """
@@ -330,7 +331,7 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
 
 
 def validation_episodes(constraints: Sequence[Constraint]) -> int:
-    """Return with how many episodes the candidates are compared, from the smallest tail."""
+    """Return the number of validation episodes per candidate for the smallest tail."""
     tails = [c.tail for c in constraints if c.risk == "cvar"]
     wanted = math.ceil(VALIDATION_TAIL / min(tails, default=1.0))
     return max(wanted, VALIDATION_MIN)
@@ -344,7 +345,7 @@ def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
 
 
 def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
-    """Return the risk that a constraint limits, of these episodes."""
+    """Return the risk of these episodes that the constraint limits."""
     costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
     if constraint.measure.name in ("cvar", "mean"):
         return sample_cvar(costs, constraint.measure.dual_tail)

@@ -5,9 +5,10 @@ measured coverage (`docs/statistics.md`). A single run has no interval, and the 
 so. `certificates` has bounds for one policy.
 
 The interquartile mean, the probability of improvement and the performance profile are those
-of Agarwal et al. (2021, arXiv:2108.13264). Their scores have the shape (run,) or (run, task),
-and tasks must be on one scale. The estimates are rliable's, but not all intervals are, because
-the percentile bootstrap covers too little at usual numbers of runs.
+of Agarwal et al. (2021, arXiv:2108.13264). Their scores have the shape (run,) or (run,
+task), and tasks must be on one scale. The estimates are those of rliable, but some
+intervals differ, because the coverage of the percentile bootstrap is too low for the usual
+numbers of runs.
 """
 
 import math
@@ -151,7 +152,7 @@ def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.nd
 
 @lru_cache(maxsize=8)
 def _resampling_weights(n: int) -> np.ndarray:
-    """Return the weight of each run in each resample, (resample, run). Reports call it often."""
+    """Return the weights (resample, run). They are cached, because reports need them often."""
     random = np.random.default_rng(0)
     return random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
 
@@ -219,7 +220,7 @@ def stratified_resamples(
     """Resample runs with replacement within each task: (resample, run, task).
 
     This is rliable's bootstrap. Its percentile interval, `np.quantile` of a statistic of
-    these, covers too little below ten runs, so the functions below correct it.
+    these, has too low a coverage below ten runs, so the functions below correct it.
     """
     scores = finite_values(scores, 2)
     runs, tasks = scores.shape
@@ -232,10 +233,10 @@ def interquartile_mean(
 ) -> Interval:
     """Return the mean of the middle half of all runs of all tasks.
 
-    Each side of the interval is the longer of two: the percentile interval of the
-    stratified bootstrap with its levels moved out to Phi(-+ t sqrt(n / (n - 1)))
+    Each side of the interval is the longer side of two intervals: the percentile interval
+    of the stratified bootstrap with its levels moved out to Phi(-+ t sqrt(n / (n - 1)))
     (Hesterberg, 2015, arXiv:1411.5279), and Student's interval with the bootstrap's
-    standard error, and it is cut at `bounds`. `n` is the number of runs per task.
+    standard error. The result is cut at `bounds`. `n` is the number of runs per task.
     """
     check_level(level)
     scores = finite_values(scores, 2)

@@ -49,7 +49,7 @@ CULPRITS = (
     ("the environment's reward", FIX_ENVIRONMENT),
     ("the environment's cost", FIX_ENVIRONMENT),
 )
-"""Values that may not be finite, in the order in which a step makes them, and advice."""
+"""Values of a step that may not be finite, in the order of their computation, with advice."""
 FRAMES_PER_SECOND = 20
 VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
 
@@ -69,7 +69,7 @@ HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 def _roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
 ) -> tuple[Array, Array, Array, dict[str, Array], Array]:
-    """Return reward, cost, length, metrics and, if not finite, the culprit of each."""
+    """Return the totals of each episode, and which of CULPRITS was not finite (or 0)."""
     reset_key, run_key = jax.random.split(key)
     state, observation = reset_batch(env, reset_key, episodes)
     spec = env.spec
@@ -133,7 +133,7 @@ def roll_out(
 
 
 def check_culprits(culprit: np.ndarray) -> None:
-    """Raise an error for the first episode with a culprit; 0 stands for none."""
+    """Raise an error for the first episode with a value that was not finite."""
     if not culprit.any():
         return
     episode = int(np.flatnonzero(culprit)[0])
@@ -212,8 +212,8 @@ def act_in_blocks(
 ) -> np.ndarray:
     """Return the policy's actions, computed from `BLOCK` observations at a time.
 
-    A product of matrices can be rounded differently for another number of rows, and for a
-    large one NumPy starts threads, which costs more than it gains here.
+    The rounding of a matrix product can depend on its number of rows, and for many rows
+    NumPy starts threads, which is slower here.
     """
     count = len(observation)
     # The last block repeats rows, so that all blocks have the same size.
@@ -329,7 +329,7 @@ def _step_jax(env: Environment, key: Any, state: Any, action: Any) -> Any:
 def _start_gym(
     env: Any, seed: int, frames: list[np.ndarray]
 ) -> tuple[np.ndarray, Callable[[int, Any], Step]]:
-    """Do the same for a batch of one Gymnasium environment, and append its frames."""
+    """Do the same for one Gymnasium environment; every step appends a frame."""
     flatten: Any = partial(gymnasium.spaces.flatten, env.observation_space)
     observation, _ = env.reset(seed=seed)
     frames.append(_render(env))
@@ -408,7 +408,7 @@ def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
             options = {"render_mode": "rgb_array", "disable_env_checker": True}
             return gymnasium.make(config.id, **options, **dict(config.params))
     except TypeError as error:
-        # The run made it with the same arguments except this one.
+        # Training made the environment with the same arguments, except for render_mode.
         raise _cannot_render(config.id) from error
     except gymnasium.error.Error as error:
         raise ValueError(f"{config.id} cannot be filmed: {error}") from error

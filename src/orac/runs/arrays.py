@@ -93,12 +93,12 @@ def load_arrays(
 ) -> PyTree:
     """Read a pytree back into the structure of `template`.
 
-    The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX
-    arrays for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python
-    numbers for Python numbers. With `digest`, the file must have exactly that content.
-    With `part`, the file may have more leaves than the template.
-    Raises `DamagedFileError` for a file that is missing, truncated, altered or foreign,
-    and ValueError for a good file that does not fit.
+    The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX arrays
+    for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python numbers for
+    Python numbers. With `digest`, the file must have exactly that content. With `part`, the
+    file may have more leaves than the template. Raises `DamagedFileError` for a file that
+    is missing, truncated, altered or of another kind, and `ValueError` for a good file that
+    does not fit the template.
     """
     path = Path(path)
     named, structure = jax.tree_util.tree_flatten_with_path(template)
@@ -111,7 +111,7 @@ def load_arrays(
             offsets[leaf.path] = end
             end += leaf.num_bytes
         if end + DIGEST_BYTES != os.fstat(file.fileno()).st_size:
-            message = f"{path} is foreign: its header does not fit its size."
+            message = f"{path} is not a file of orac: its header does not fit its size."
             raise DamagedFileError(message)
         values = []
         for leaf, (_, like) in zip(expected, named, strict=True):
@@ -179,7 +179,9 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
     with disk_errors(path, "read"), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC[:size]:
-            raise DamagedFileError(f"{path} is foreign: it starts unlike our files.")
+            raise DamagedFileError(
+                f"{path} is not a file of orac: it starts differently."
+            )
         if size < PREFIX.size + DIGEST_BYTES:
             raise DamagedFileError(f"{path} is truncated: only {size} bytes are left.")
         file.seek(0)
@@ -212,10 +214,12 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
         ]
         duplicates = len(leaves) - len({leaf.path for leaf in leaves})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        message = f"{path} is foreign: its header cannot be read."
+        message = f"{path} is not a file of orac: its header cannot be read."
         raise DamagedFileError(message) from error
     if duplicates:
-        raise DamagedFileError(f"{path} is foreign: its header names a leaf twice.")
+        raise DamagedFileError(
+            f"{path} is not a file of orac: its header names a leaf twice."
+        )
     return leaves, PREFIX.size + length
 
 

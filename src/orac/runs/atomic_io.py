@@ -36,7 +36,7 @@ _CAUSES = {
 
 
 class DamagedFileError(ValueError):
-    """A file is missing, truncated, altered or not ours. An older one may be good."""
+    """A file is missing, truncated, altered or of another kind. An older one may be good."""
 
 
 class DiskError(OSError):
@@ -69,7 +69,7 @@ def open_to_write(path: Path, flags: int) -> int:
     descriptor = os.open(path, flags | safe, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file. Delete it")
+        raise OSError(errno.EINVAL, "it is not a regular file. Delete it")
     return descriptor
 
 
@@ -134,9 +134,9 @@ def sync_directory(path: Path) -> None:
 
 
 def private_directory(path: Path) -> bool:
-    """Create a directory that only this user can enter; return whether it is one.
+    """Create a directory that only this user can enter; return whether it is private.
 
-    One of this user's that others can read but not change is closed to them.
+    If it exists and other users can read but not change it, their access is removed.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

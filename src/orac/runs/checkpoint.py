@@ -1,12 +1,12 @@
 """Checkpoints of a run: saved atomically, verified, and as cheap late in a run as early.
 
-`checkpoints/` holds, for each step that is kept, `step-<step>.json` (the manifest) and
+For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) and
 `step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
 that the steps share. The manifest lists every file with its digest and is renamed into
 place last, so a checkpoint exists if its manifest does. It is canonical JSON with its own
 checksum, and no field of it is used before it is checked. Files that no manifest lists are
-left over from a crash and are deleted at the next save.
-`training/saving.py` decides what a checkpoint of a run holds and restores a run from it.
+left over from a crash and are deleted at the next save. `training/saving.py` decides what a
+checkpoint of a run holds and restores a run from it.
 """
 
 import hashlib
@@ -93,10 +93,10 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
         content = json.loads(text)
         whole = "checksum" in content and _canonical(content) == text
     except (ValueError, TypeError, RecursionError) as error:
-        message = f"{path} is truncated, altered or no manifest."
+        message = f"{path} is truncated, altered or not a manifest."
         raise DamagedFileError(message) from error
     if not whole:
-        raise DamagedFileError(f"{path} is altered or no manifest (wrong checksum).")
+        raise DamagedFileError(f"{path} is altered or not a manifest (wrong checksum).")
     version = content.get("format")
     if type(version) is int and version > FORMAT:
         raise ValueError(
@@ -185,7 +185,9 @@ class Checkpoints:
             )
         newest = self._current or 0
         if not 0 <= step < 10**12 or newest > step:
-            raise ValueError(f"Checkpoints go forward: got step {step} after {newest}.")
+            raise ValueError(
+                f"the step of a checkpoint must increase, got step {step} after {newest}."
+            )
         make_directory(self.directory / "replay")
         saved = None if replay is None else NOT_SAVED
         unnamed = self.directory / f"{TEMPORARY}state.arrays"

@@ -1,4 +1,4 @@
-"""The machine a run uses: its description for `meta.json`, and its processors.
+"""The computer of a run: its description for `meta.json`, and its processors.
 
 The bits of a result depend on versions and threads, because XLA splits sums by the number
 of processors that a process may use. Processors are claimed by locking a file, so that

@@ -1,9 +1,10 @@
 """Choose the policy that a run delivers.
 
-At every evaluation the deployed policy is a candidate. Small samples deceive, so a policy
-that would be the new best is tested again at once on many more episodes, and both samples
-are pooled. The best candidates are kept with the training state, together with the policy
-of least risk, which is delivered if none was within its limits.
+At every evaluation the deployed policy is a candidate. A small sample can look good by
+chance, so a policy that would be the new best is tested again at once on many more
+episodes, and both samples are pooled. The training state contains the best candidates, and
+also the policy with the lowest risk, which is delivered if no candidate was within the
+limits.
 """
 
 import math
@@ -24,15 +25,15 @@ from orac.runs.directory import read_certificate
 from orac.training.measurement import held_measure, sample_risk
 
 KEPT = 10
-"""Number of candidates within the limits that are kept."""
+"""Largest number of stored candidates within the limits."""
 RETEST_TAIL = 40
 """A new best is tested on this many episodes divided by the smallest tail."""
 RETEST_SHARE = 0.02
-"""Share of the run's steps that such a test may take in environments on the host."""
+"""Fraction of the run's steps that such a test may take in environments on the host."""
 
 
 class Candidates(NamedTuple):
-    """Policies that were evaluated, best first; the last entry is that of least risk.
+    """Policies that were evaluated. The last entry is the one with the lowest risk.
 
     Arrays are NumPy with a leading axis of `KEPT + 1`. Empty entries have `episodes` 0.
     """
@@ -49,7 +50,7 @@ class Candidates(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """One candidate, and what was measured of it."""
+    """A candidate with its measured reward and risk."""
 
     policy: PolicyState
     samples: bool
@@ -58,7 +59,7 @@ class Delivered(NamedTuple):
     episodes: int
     step: int
     feasible: bool
-    """Whether the measured risk is within every limit, less the margin."""
+    """Whether every measured risk is at most its limit minus the margin."""
 
 
 def init(agent: AgentState, config: Config) -> Candidates:
@@ -89,7 +90,7 @@ def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
 
 
 def within_limits(risk: np.ndarray, config: Config) -> bool:
-    """Return whether every risk is at most its limit less the margin."""
+    """Return whether every risk is at most its limit minus the margin."""
     share = 1 - config.agent.multiplier.margin
     limits = np.array([c.limit for c in config.constraints])
     return bool((risk <= share * limits).all())
@@ -104,7 +105,7 @@ def consider(
     episode_length: int | None,
     play: Callable[[int], Episodes],
 ) -> Candidates:
-    """Return the candidates with the deployed policy among them, if it is good enough.
+    """Add the deployed policy to the candidates if it is good enough, and return them.
 
     `episodes` are those of its evaluation, and `play` plays more of them.
     """
@@ -206,7 +207,7 @@ def certified_place(run_dir: Path, candidates: Any) -> int | None:
 
 
 def only(candidates: Candidates, place: int) -> Candidates:
-    """Return the candidates without all others than the one at this place."""
+    """Return the candidates with only the one at this place."""
     others = np.arange(KEPT + 1) != place
     return candidates._replace(episodes=np.where(others, 0, candidates.episodes))
 
@@ -214,7 +215,7 @@ def only(candidates: Candidates, place: int) -> Candidates:
 def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
     """Return whether a sample of episodes is clearly better than another one.
 
-    Within the limits the reward counts, outside of them the risk does.
+    Samples within the limits are compared by reward, and others by risk.
     """
     new_risk, old_risk = (measure_risk(episodes, config) for episodes in (new, old))
     feasible = within_limits(new_risk, config), within_limits(old_risk, config)
@@ -230,7 +231,7 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 
 
 def retest_episodes(config: Config, episode_length: int | None) -> int:
-    """Return the number of episodes of a second test, from the smallest tail.
+    """Return the number of episodes of a second test, which depends on the smallest tail.
 
     Episodes on the host are slow, so it takes at most 2 % of the run's steps there.
     """

@@ -17,7 +17,6 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import exploration
 from orac.core.agent import Learner, PolicyState
-from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
 from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
@@ -31,12 +30,12 @@ from orac.training.state import (
     in_order_of,
     init_train_state,
     learner_for,
+    start_episodes,
     without_seed,
 )
 from orac.training.train_step import (
     StepBatch,
     StepReport,
-    Totals,
     TrainState,
     store_and_update,
 )
@@ -78,7 +77,7 @@ class DeviceRunner:
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy: the run's own, or those of a seed."""
+        """Play whole episodes of a policy; `seed` replaces the run's key."""
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         act = evaluation_policy(self.spec, without_seed(self.config), deterministic)
         return roll_out(key, policy, self.env, act, episodes)
@@ -96,14 +95,9 @@ class DeviceRunner:
         key = jax.random.fold_in(self.restart_key, state.rounds)
         env_key, pivot_key = jax.random.split(key)
         env_state, observation = copy_arrays(reset_batch(self.env, env_key, num_envs))
-        pivot = sample_pivot(
-            pivot_key, state.agent.pivot.params, self.config.agent.pivot.std, num_envs
-        )
-        self.state = state._replace(
-            env=env_state,
-            observation=observation,
-            context=Context.start(num_envs, pivot),
-            totals=Totals.zeros(num_envs, self.spec.num_costs),
+        state = state._replace(env=env_state)
+        self.state = start_episodes(
+            pivot_key, state, observation, self.spec, self.config
         )
         return False
 

@@ -1,4 +1,4 @@
-"""Export a policy for deployment, in the format that the file's ending names.
+"""Export a policy for deployment. The ending of the file's name chooses the format.
 
 | ending       | runs with                                 |
 |--------------|-------------------------------------------|
@@ -6,9 +6,10 @@
 | `.onnx`      | ONNX Runtime and other ONNX programs       |
 | `.stablehlo` | `jax.export.deserialize` on CPU, GPU, TPU  |
 
-A file takes observations as the environment returns them and gives actions in the
-environment's box: both scalings are inside. A policy that samples its actions takes
-standard normal numbers as a second input, `noise`; `.npz` can draw them itself.
+An exported policy takes observations as the environment returns them and returns actions of
+the environment's action space. The file contains both scalings. A policy that samples its
+actions takes standard normal numbers as a second input, `noise`; `.npz` can draw them
+itself.
 """
 
 import io
@@ -57,7 +58,8 @@ def export_policy(
 
 
 def check_export(path: Path, overwrite: bool) -> Writer:
-    """Return the function that writes this kind of file; raise an error if it cannot."""
+    """Return the function that writes this kind of file; raise an error if it cannot be
+    written."""
     if path.suffix not in WRITERS:
         raise ValueError(
             f"the file of a policy must end in {', '.join(WRITERS)}, got {str(path)!r}. "
@@ -165,13 +167,9 @@ def to_onnx(
     low, high = arrays["action_low"], arrays["action_high"]
     unit = apply("Add", apply("Tanh", mean), 1.0)
     apply("Add", apply("Mul", unit, (high - low) / 2), low, name="action")
-    graph = onnx.helper.make_graph(
-        nodes,
-        "policy",
-        inputs,
-        [tensor("action", number, shape)],
-        [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()],
-    )
+    initial = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    outputs = [tensor("action", number, shape)]
+    graph = onnx.helper.make_graph(nodes, "policy", inputs, outputs, initial)
     model = onnx.helper.make_model(
         graph,
         producer_name="orac",

@@ -1,4 +1,4 @@
-"""Health checks: stop a run with a number that is not finite before it is saved."""
+"""Health checks: stop a run when a number is not finite, before it is saved."""
 
 from typing import Any
 

@@ -16,7 +16,6 @@ from jaxtyping import Array, Key
 from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core.agent import PolicyState
-from orac.core.cost_models import Context, sample_pivot
 from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
@@ -34,12 +33,12 @@ from orac.training.state import (
     in_order_of,
     init_train_state,
     learner_for,
+    start_episodes,
     without_seed,
 )
 from orac.training.train_step import (
     StepBatch,
     StepReport,
-    Totals,
     TrainState,
     store_and_update,
 )
@@ -146,17 +145,10 @@ class HostRunner:
         if host_state is not None:
             self.env.set_state(host_state)
             return True
-        rounds, num_envs = int(state.rounds), self.config.training.num_envs
-        observation = self.env.reset(seed=self.config.seed + rounds)
+        rounds = int(state.rounds)
+        observation = jnp.asarray(self.env.reset(seed=self.config.seed + rounds))
         key = jax.random.fold_in(self.restart_key, rounds)
-        pivot = sample_pivot(
-            key, state.agent.pivot.params, self.config.agent.pivot.std, num_envs
-        )
-        self.state = state._replace(
-            observation=jnp.asarray(observation),
-            context=Context.start(num_envs, pivot),
-            totals=Totals.zeros(num_envs, state.totals.cost.shape[1]),
-        )
+        self.state = start_episodes(key, state, observation, self.spec, self.config)
         return False
 
     def configure(self, config: Config) -> None:

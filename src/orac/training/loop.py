@@ -85,7 +85,7 @@ class Event:
 
     step: int
     metrics: Mapping[str, float]
-    """The row of metrics.csv; NaN for what was not measured yet."""
+    """The row of metrics.csv; NaN for values that have not been measured yet."""
     evaluation: list[dict[str, float]] | None
     """One row per episode if an evaluation was made at this step, otherwise None."""
     agent: Any
@@ -107,7 +107,7 @@ class Counters:
     evaluated: dict[str, Any] = field(default_factory=dict)
     """Step, reward, risk per constraint and episodes of the last evaluation."""
     least_risk: list[float] = field(default_factory=list)
-    """Risk per constraint in the evaluation that was least above, or most below, a limit."""
+    """Risk per constraint of the evaluation with the lowest risk relative to the limits."""
 
 
 class Schedule:
@@ -144,9 +144,10 @@ def run_loop(
     agent: Any = None,
     progress: Progress | None = None,
 ) -> int | None:
-    """Train until the total, a callback's False, Ctrl-C or SIGTERM.
+    """Train until the total number of steps, unless a callback or a signal stops the run.
 
-    Returns the number of the signal that stopped the run, or None.
+    A callback stops it by returning False. The signals are Ctrl-C and SIGTERM. Returns the
+    number of the signal that stopped the run, or None.
     """
     schedule = Schedule(runner)
     num_envs = runner.config.training.num_envs
@@ -251,7 +252,7 @@ def uses_mean(runner: Runner) -> bool:
 def steer_run(
     runner: Runner, report: StepReport, episodes: Episodes | None, step: int
 ) -> dict[str, float]:
-    """Add new episodes of the deployed policy to the window, and steer by its risk.
+    """Add new episodes of the deployed policy to the window, and adjust the run to it.
 
     Returns the metrics of the measurement. `episodes` are those of an evaluation at this
     step, if there was one.

@@ -1,13 +1,13 @@
-"""Measure the risk of the deployed policy while it trains, and steer by it.
+"""Measure the risk of the deployed policy during training, and adjust the run to it.
 
 Used if `agent.multiplier.follows` is `episodes`. Episodes of the deployed policy come from
 evaluations and, for environments on the host, from the environments that act with it. Their
 costs form a sliding window. At each log row with new episodes the window's risk moves the
 multipliers, advances the clock of the schedules, and may replace an actor that is stuck.
 
-The estimate has known biases: the window mixes versions of the policy, so it lags and reads
-high after an improvement; the CVaR of a small sample reads low; and collecting in parallel
-over-represents short episodes.
+The estimate has known biases. The window mixes versions of the policy, so the estimate lags
+and is too high after an improvement. The CVaR of a small sample is too low on average.
+Parallel environments finish more of the short episodes than of the long ones.
 """
 
 import math
@@ -26,21 +26,21 @@ from orac.core.agent import AgentState, Learner
 from orac.evaluation.result import Episodes
 
 OLDEST = 0.1
-"""Episodes older than this share of the run are not used."""
+"""Episodes older than this fraction of the run are not used."""
 SCHEDULE_SHARE = 0.4
-"""Share of the run that the schedules take, if the risk stays within the limit."""
+"""Fraction of the run that the schedules take, if the risk stays within the limit."""
 FORCED_START = 0.6
-"""Share of the run after which the schedules advance whatever the risk is."""
+"""Fraction of the run after which the schedules advance whatever the risk is."""
 CHECK_STUCK = (0.35, 0.7)
-"""Shares of the run between which a stuck actor is looked for."""
+"""Fractions of the run between which a stuck actor may be replaced."""
 COMPARE_ACTIONS = (0.2, 0.5)
-"""Shares of the run between which mean and sampled actions are compared."""
+"""Fractions of the run between which mean and sampled actions are compared."""
 MOST_CROSSINGS = 4
-"""Jumps over the dead zone in a row after which a run counts as cycling."""
+"""Number of consecutive jumps over the dead zone after which a run counts as cycling."""
 
 
 class Measured(NamedTuple):
-    """The window of measured episodes, and what steering by it has to remember."""
+    """The window of measured episodes, and the state that `steer` needs."""
 
     costs: Float[np.ndarray, "window constraint"]
     steps: Int[np.ndarray, " window"]
@@ -62,7 +62,7 @@ class Measured(NamedTuple):
 
 
 def init(config: Config, step: int = 0) -> Measured:
-    """Return an empty window for a run that starts, or goes on without one, at `step`."""
+    """Return an empty window for a run that starts, or continues without one, at `step`."""
     zero = np.zeros((), np.int32)
     size = window_size(config.constraints)
     return Measured(
@@ -80,7 +80,7 @@ def init(config: Config, step: int = 0) -> Measured:
 
 
 def window_size(constraints: tuple[Constraint, ...]) -> int:
-    """Return the number of episodes in the window: enough to hold ten of the tail."""
+    """Return the number of episodes in the window: enough for ten in the tail."""
     tails = [c.measure.parameter if c.risk == "cvar" else 0.1 for c in constraints]
     return max([60, *(math.ceil(10 / tail) for tail in tails)])
 
@@ -110,7 +110,7 @@ def count_steps(measured: Measured, episodes: Episodes) -> Measured:
 
 
 def emptied(measured: Measured) -> Measured:
-    """Return an empty window, for a policy that is no longer the one measured."""
+    """Return an empty window, because the deployed policy has changed."""
     return measured._replace(added=np.zeros((), np.int32))
 
 
@@ -190,7 +190,7 @@ def steer(
     config: Config,
     episode_length: int,
 ) -> tuple[AgentState, Measured, Reading | None]:
-    """Move the multipliers, the schedules' clock and, if it is stuck, the actor."""
+    """Update the multipliers and the schedules' clock, and replace a stuck actor."""
     if step < config.training.first_update:
         return agent, measured._replace(moved_at=np.asarray(step, np.int32)), None
     elapsed = step - int(measured.moved_at)
@@ -281,7 +281,7 @@ def metrics(
     agent: AgentState,
     config: Config,
 ) -> dict[str, float]:
-    """Return what the log shows of a measurement; NaN while the window is not full."""
+    """Return the metrics of the measurement; the risk is NaN until the window is full."""
     costs = recent_costs(measured, step, config)
     row = {
         "measured/episodes": float(len(costs)),
@@ -309,9 +309,9 @@ def plays_deployed(
 ) -> Array:
     """Return which environments play an episode of the deployed policy.
 
-    Of several environments the first ones always do. A single one does in every second
-    episode on average, which the round of the episode's start decides. Episodes that began
-    in the warm-up are not of the deployed policy.
+    With several environments, the first ones always do. A single environment does in half
+    of its episodes on average; the round in which an episode starts decides. Episodes that
+    started in the warm-up do not count.
     """
     num_envs = config.training.num_envs
     start = rounds - lengths

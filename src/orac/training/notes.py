@@ -1,8 +1,8 @@
-"""Sentences about a run: what may go wrong, and which policy it delivers.
+"""Sentences about a run for the user: possible problems, and which policy it delivers.
 
 `start_notes` and `evaluation_notes` are shown while a run trains. `delivery_record` is
-written to `delivered.json` at every checkpoint, and `delivery_lines` is what `orac train`
-prints at its end.
+written to `delivered.json` at every checkpoint, and `orac train` prints `delivery_lines` at
+its end.
 """
 
 import json
@@ -20,7 +20,7 @@ from orac.training import delivery, measurement
 
 
 def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
-    """Return one sentence for each thing that will not work, or not as it looks."""
+    """Return one sentence for each setting that may not do what the user expects."""
     notes = [cannot_certify(c, bound_of(c, spec)) for c in config.constraints]
     notes = [f"{note}." for note in notes if note]
     if spec.observation_structure:
@@ -33,7 +33,7 @@ def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
 
 
 def ended_schedules(config: Config) -> str:
-    """Return that the run goes on after the end of its schedules; empty if it does not."""
+    """Return a note if the run continues after the end of its schedules, else ""."""
     agent, training = config.agent, config.training
     if training.total_steps <= training.horizon:
         return ""
@@ -68,7 +68,7 @@ def flat_parts(structure: Any, name: str = "") -> str:
 
 
 def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
-    """Return that too few episodes are measured to follow their risk; empty if enough."""
+    """Return a note if too few episodes are measured to follow their risk, else ""."""
     if not (config.agent.follows_episodes and config.constraints):
         return ""
     size, training = measurement.window_size(config.constraints), config.training
@@ -84,7 +84,7 @@ def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
     wanted = math.ceil(size / max(evaluations, 1))
     return (
         f"the risk is measured over {size:,} episodes, because of the tail, but a tenth of "
-        f"this run gives only about {episodes:,}, so the multiplier would rest at its start: "
+        f"this run gives only about {episodes:,}, so the multiplier would not move: "
         f"set evaluation.episodes to {wanted:,}, evaluate more often (evaluation.every), "
         "train longer, or choose a larger tail."
     )
@@ -115,10 +115,10 @@ def evaluation_notes(
     previous: int,
     config: Config,
 ) -> list[str]:
-    """Return what an evaluation shows: costs that are all 0, or a limit that is too low.
+    """Return notes if all costs are 0, or if the limit seems too low.
 
-    `previous` is the step of the evaluation before this one, 0 if there was none. So each
-    sentence appears once in a run, however often it is resumed.
+    `previous` is the step of the evaluation before this one, 0 if there was none. With it
+    each sentence appears once in a run, however often the run is resumed.
     """
     if not config.constraints:
         return []
@@ -135,7 +135,7 @@ def evaluation_notes(
 
 
 def limit_below_least(counters: Any, config: Config) -> str:
-    """Return that every evaluation was above a limit."""
+    """Return a sentence that says that every evaluation was above a limit."""
     return (
         "no evaluation was within the limits: the least risk was "
         f"{risk_text(counters.least_risk, config)}."
@@ -161,7 +161,7 @@ def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
 
 
 def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
-    """Return which policy the run delivers so far, what was measured of it, and why."""
+    """Return which policy the run delivers so far, why, and its measured reward and risk."""
     config, state = runner.config, runner.state
     best = delivery.delivered(state.candidates) if state.candidates else None
     step = int(state.rounds) * config.training.num_envs
@@ -206,21 +206,21 @@ def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
 
 
 def delivery_lines(runner: Any, counters: Any) -> list[str]:
-    """Return what the run delivers; if it is not within the limits, also likely causes."""
+    """Return sentences about the delivered policy; if it is above a limit, also why."""
     config, record = runner.config, delivery_record(runner, counters)
     if not record["episodes"]:
         return ["Nothing was evaluated, so nothing is known about the policy yet."]
     risk = [*record["risk"].values()]
     measured = f"measured on {record['episodes']:,} episodes"
-    told = f"reward {record['reward']:.4g}"
-    told += f" and {risk_text(risk, config)}" if risk else ""
+    numbers = f"reward {record['reward']:.4g}"
+    numbers += f" and {risk_text(risk, config)}" if risk else ""
     policy = "the last policy"
     if record["checkpoint"] == "best":
         within = record["within_limits"]
         policy = "the best policy" if within else "the policy of least risk"
     policy += f", of step {record['step']:,}"
     if record["within_limits"]:
-        return [f"Delivered: {policy}, with {told}, {measured}."]
+        return [f"Delivered: {policy}, with {numbers}, {measured}."]
     least = risk if record["checkpoint"] == "best" else counters.least_risk
     if excess(counters.least_risk, config) > 0:
         found = limit_below_least(counters, config)
@@ -229,7 +229,7 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
         found = "No policy was reliably within the limits."
     causes = likely_causes(runner, least)
     return [
-        f"{found} Delivered all the same: {policy}, with {told}, {measured}.",
+        f"{found} Delivered anyway: {policy}, with {numbers}, {measured}.",
         "The most likely causes, and what to change:",
         *(f"  {number}. {cause}" for number, cause in enumerate(causes, start=1)),
     ]
@@ -248,12 +248,12 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
         if measurement.read(runner.state.measured, step, config) is None:
             causes.append(
                 f"Too few episodes were measured for a window of {size:,}, so the "
-                "multiplier rested: raise evaluation.episodes, or evaluate more often."
+                "multiplier did not move: raise evaluation.episodes, or evaluate more often."
             )
     else:
         causes.append(
-            "The multiplier follows the critics, whose number is not the risk of episodes: "
-            "set agent.multiplier.follows=episodes, as --preset fast and general do."
+            "The multiplier follows the critics, whose estimate differs from the risk of "
+            "episodes: set agent.multiplier.follows=episodes, as --preset fast and general do."
         )
     if cap is not None and (value >= 0.99 * cap).any():
         causes.append(
@@ -275,7 +275,7 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     causes.append(
         "The risk is close to the limit: aim lower with a larger agent.multiplier.margin."
         if excess(least, config) <= 0.25 and agent.follows_episodes
-        else "The actor may be stuck in a bad habit: try another --seed"
+        else "The actor may be stuck with a bad policy: try another --seed"
         + ("." if training.restarts else ", or set training.restarts=2.")
     )
     causes.append(

@@ -1,7 +1,7 @@
-"""Where the time of a training run goes, for `orac train --profile`.
+"""Measure how long each part of a training run takes, for `orac train --profile`.
 
-The loops themselves are not changed: the profiler replaces methods of the runner and the
-logger by timed ones while it is active. The training loop on the device is one compiled
+While the profiler is active, it replaces methods of the runner and the logger by timed
+ones. The loops themselves do not change. The training loop on the device is one compiled
 program, so its parts cannot be timed while it runs. Acting, and the environment if it is
 compiled, are therefore timed on their own at the end, and the rest of the loop is counted
 as storing and updating.

@@ -126,9 +126,9 @@ def restore_state(
 
 @contextmanager
 def _expected_content(step: int, path: Path) -> Iterator[None]:
-    """Turn errors about what a checkpoint contains into a sentence.
+    """Turn errors about the contents of a checkpoint into a `DamagedFileError`.
 
-    Its checksum finds damage, but somebody else may have written it.
+    The checksum detects damage, but not a file that another program wrote.
     """
     try:
         yield

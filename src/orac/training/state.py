@@ -26,8 +26,8 @@ from orac.training.train_step import Totals, TrainState
 
 RUN, EVALUATE, RESTART, FRESH, NEW_ACTOR = 1, 2, 3, 4, 5
 """Numbers that are folded into a seed's key: for training, for the run's evaluations, for
-episodes that restart because the environment's state was not saved, and for evaluations
-with a seed that the user chose, and for the actor that replaces a stuck one."""
+episodes that restart because the environment's state was not saved, for evaluations with a
+seed of the user, and for the actor that replaces a stuck one."""
 
 
 def problem_for(spec: EnvSpec, config: Config) -> Problem:
@@ -96,6 +96,23 @@ def init_train_state(
         candidates=delivery.init(agent, config)
         if config.agent.follows_episodes
         else (),
+    )
+
+
+def start_episodes(
+    key: Key[Array, ""],
+    state: TrainState,
+    observation: Float[Array, "env observation"],
+    spec: EnvSpec,
+    config: Config,
+) -> TrainState:
+    """Return the state at the start of new episodes, for environments that were reset."""
+    num_envs, std = config.training.num_envs, config.agent.pivot.std
+    pivot = sample_pivot(key, state.agent.pivot.params, std, num_envs)
+    return state._replace(
+        observation=observation,
+        context=Context.start(num_envs, pivot),
+        totals=Totals.zeros(num_envs, spec.num_costs),
     )
 
 
@@ -178,7 +195,7 @@ def without_seed(config: Config) -> Config:
 def evaluation_key(
     run_key: Key[Array, ""], rounds: int, seed: int | None, sample: int = 0
 ) -> Key[Array, ""]:
-    """Return the key of an evaluation: the run's own, or that of a seed."""
+    """Return the key of an evaluation: from the run's key, or from `seed` if it is given."""
     if seed is None:
         key = jax.random.fold_in(run_key, rounds)
     else:

@@ -66,7 +66,7 @@ def keep_compiled_programs() -> None:
 
 
 def cache_is_wanted() -> bool:
-    """Return whether the environment variables allow a cache of our own."""
+    """Return whether the environment variables allow orac to set up the cache."""
     setting = os.environ.get("ORAC_CACHE", "on")
     check_choice("ORAC_CACHE", setting, ("on", "off"))
     return setting == "on" and "JAX_COMPILATION_CACHE_DIR" not in os.environ

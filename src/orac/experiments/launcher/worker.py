@@ -64,7 +64,8 @@ def watch_parent(parent_gone: threading.Event) -> None:
 def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
     """Train until the run ends or the event is set; return whether it reached its end."""
     # Imported late: XLA counts the processors when JAX starts.
-    from orac.api import Agent, choose_env, write_certificate
+    from orac.api.agent import Agent, write_certificate
+    from orac.api.environments import choose_env
     from orac.config import serialization
     from orac.envs.gym_adapter.costs import allow_module
     from orac.runs.atomic_io import write_text

@@ -1,0 +1,689 @@
+"""The class `Agent`: train, evaluate, certify, save and export one agent."""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
+from orac.api.evaluation import Evaluation, checked_tails, summarised
+from orac.config import presets, serialization
+from orac.config.schema import Config, Constraint, TrainingConfig
+from orac.config.validation import NonFiniteError, check_choice, check_count, check_seed
+from orac.core.agent import (
+    AgentState,
+    PolicyState,
+    deployed_policy,
+    mean_action,
+    sampled_action,
+)
+from orac.core.cost_models import Problem
+from orac.envs.base import EnvSpec, to_box
+from orac.envs.gym_adapter.costs import (
+    CostFn,
+    can_be_imported,
+    place_of_cost_fn,
+    stop_script,
+)
+from orac.evaluation import certification
+from orac.evaluation.certificates import Certificate
+from orac.evaluation.certification import Certification, certify_candidates
+from orac.evaluation.result import Episodes, certify, cost_column
+from orac.policy import observation_rows
+from orac.reports.charts import constraint_charts, overview_charts
+from orac.reports.figures import draw_curves
+from orac.reports.run_reader import Run, group_runs, read_run
+from orac.reports.tables import Table, to_html
+from orac.runs.atomic_io import write_text
+from orac.runs.checkpoint import Checkpoints
+from orac.runs.directory import RunDirectory
+from orac.runs.loggers import check_trackers
+from orac.runs.machine import check_memory
+from orac.runs.progress import Progress
+from orac.training import delivery, export, measurement, notes, saving
+from orac.training.delivery import Delivered, delivered
+from orac.training.health import check_parameters
+from orac.training.host_loop import HostRunner
+from orac.training.loop import Callback, Counters, run_loop, uses_mean
+from orac.training.profiler import Profiler
+from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
+from orac.training.state import empty_replay, memory_needs
+from orac.training.xla import keep_compiled_programs
+
+CERTIFY = 1_000
+"""Sample number at which the episodes of a certification start. Training and evaluations
+use smaller numbers, so that a certificate never reuses their episodes."""
+
+
+class ShortRunWarning(UserWarning):
+    """Warns that a run ends before its learning starts."""
+
+
+class NotRecordedWarning(UserWarning):
+    """Warns that training continues without writing to the agent's run directory."""
+
+
+class Agent:
+    """An agent together with its environment.
+
+    Make one with `orac.ORAC`, `orac.WCSAC`, `orac.SACLagrangian` or `orac.SAC`, or load one
+    with `orac.load`.
+
+    The replay buffer is allocated when training starts, so an agent that only predicts,
+    evaluates or certifies never has one.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        config: Config,
+        *,
+        cost_fn: CostFn | str | None = None,
+        host_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        stop_script()
+        presets.check_algorithm(config)
+        keep_compiled_programs()
+        config, cost_function = with_cost_fn(config, cost_fn)
+        self._meta: dict[str, Any] = {}
+        """Additional entries for meta.json of this agent's run."""
+        if cost_function is not None:
+            place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
+            self._meta["cost_fn"] = place
+        self.runner = make_runner(env, config, cost_function, host_options or {})
+        self.run_path: Path | None = None
+        self._source: Path | None = None
+        """File or run directory that the agent was loaded from."""
+        self._new_env: str | None = None
+        """Id of the environment, if a loaded agent was trained in another one."""
+        self._counters = Counters()
+        self._history = MemoryLogger()
+        """Logs of training without `out`."""
+        self._checked: tuple[Any, Any] = None, None
+        self._certified: int | None = None
+        """Index of the certified candidate, which is then the delivered policy."""
+        self.profile: Profiler | None = None
+        """Timings of the last call of `learn`, if it had `profile=True`."""
+        self.stop_signal: int | None = None
+        """Number of the signal that stopped the last call of `learn`, or None."""
+
+    def __repr__(self) -> str:
+        config = self.config
+        aims = " and ".join(limit_text(c, config) for c in config.constraints)
+        text = f"{config.algo} in {config.env.id} after {self.num_timesteps:,} steps"
+        return f"<{text}: {aims}>" if aims else f"<{text}>"
+
+    def _repr_html_(self) -> str:
+        config, best = self.config, self.best
+        steps = f"{self.num_timesteps:,} of {config.training.total_steps:,}"
+        rows = [("steps", steps)]
+        rows += [("limit", limit_text(c, config)) for c in config.constraints]
+        if best is not None:
+            text = f"step {best.step:,}, reward {best.reward:.4g}"
+            if best.risk:
+                text += f", {notes.risk_text(best.risk, config)}"
+            rows.append(("policy", f"{text}, measured on {best.episodes:,} episodes"))
+        if self.run_path is not None:
+            rows.append(("run", str(self.run_path)))
+        title = f"{config.algo} in {config.env.id}"
+        return to_html(Table(title, ("agent", config.algo), tuple(rows)))
+
+    @property
+    def config(self) -> Config:
+        """Every setting of the agent and its run."""
+        return self.runner.config
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes, action box, cost names and metrics of the environment."""
+        return self.runner.spec
+
+    @property
+    def problem(self) -> Problem:
+        """Sizes, constraints, and their limits in the units of the critics."""
+        return self.runner.learner.problem
+
+    @property
+    def num_timesteps(self) -> int:
+        """Number of environment steps taken so far."""
+        return int(self.runner.state.rounds) * self.config.training.num_envs
+
+    def learn(
+        self,
+        total_timesteps: int | None = None,
+        callback: Callback | None = None,
+        progress_bar: bool = True,
+        out: str | Path | None = None,
+        name: str = "default",
+        trackers: Sequence[str] = ("tensorboard",),
+        profile: bool = False,
+        *,
+        more_steps: int | None = None,
+    ) -> "Agent":
+        """Train until `total_timesteps` environment steps have been taken in total.
+
+        Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
+        steps. `more_steps` adds to the steps taken so far instead. The schedules, such as
+        that of the shift radius, end at the first total and stay there. With `out`, logs
+        and checkpoints are written to a run directory below it, and `orac.resume` continues
+        from there after any interruption. The callback receives an `Event` at each log row
+        and each evaluation; the run stops when it returns False. With `profile`,
+        `agent.profile.table()` afterwards shows how long each part took.
+
+        An agent from `orac.load` continues with the replay of its run. If there is none,
+        its policy first collects steps for a new replay.
+        """
+        check_callback(callback)
+        training = self._longer_training(total_timesteps, more_steps)
+        logger: Logger = self._history
+        if out is None and self.run_path is not None:
+            total = training.total_steps
+            warnings.warn(
+                f"these steps will not be written to {self.run_path}. To record them, use "
+                f"orac.resume({str(self.run_path)!r}, total_timesteps={total}) instead.",
+                NotRecordedWarning,
+                stacklevel=2,
+            )
+        waiting = self._source is not None and not self.runner.state.replay
+        if out is not None and self.num_timesteps and not waiting:
+            raise ValueError(
+                "out must be passed to the first call of learn, but this agent has "
+                f"already taken {self.num_timesteps:,} steps that were not logged. "
+                "Make a new agent, or save this one with save(); orac.resume continues "
+                "a run directory."
+            )
+        check_memory(memory_needs(self.spec, self.config, with_replay=True))
+        self._configure(training)
+        if waiting:
+            self._meta["continued_from"] = self._origin()
+        sentences = self._bring_replay() if waiting else []
+        short = short_run(self.config)
+        if short:
+            warnings.warn(short, ShortRunWarning, stacklevel=2)
+        if out is not None:
+            check_trackers(trackers)
+            run = RunDirectory.create(
+                out,
+                self.config.env.id,
+                self.config.algo,
+                self.config.seed,
+                serialization.to_dict(self.config),
+                name,
+                self._meta,
+            )
+            self.run_path = run.path
+            logger = RunLogger(run, self.runner, trackers)
+            if waiting:
+                logger.save(self.num_timesteps, self.runner, self._counters)
+        self._train(logger, callback, progress_bar, profile, sentences)
+        return self
+
+    def _longer_training(
+        self, total_timesteps: int | None, more_steps: int | None
+    ) -> TrainingConfig:
+        """Check the numbers of steps and return the training settings with the new total."""
+        training, taken = self.config.training, self.num_timesteps
+        if more_steps is not None:
+            if total_timesteps is not None:
+                raise ValueError(
+                    "give either total_timesteps, which counts the steps of all calls, or "
+                    f"more_steps, got {total_timesteps!r} and {more_steps!r}."
+                )
+            check_count("more_steps", more_steps)
+            total_timesteps = taken + more_steps
+        return extended_training(training, total_timesteps, taken)
+
+    def _configure(self, training: TrainingConfig) -> None:
+        if training != self.config.training:
+            self.runner.configure(replace(self.config, training=training))
+
+    def _origin(self) -> dict[str, Any]:
+        """Return where the agent was loaded from, for meta.json."""
+        return {
+            "path": str(self._source),
+            "step": self.num_timesteps,
+            "env": self.config.env.id,
+        }
+
+    def _bring_replay(self) -> list[str]:
+        """Restore the training state of the run that the agent was loaded from.
+
+        In another environment, or if there is no replay, training starts with new episodes
+        and an empty replay, which the policy fills before the first update. Returns
+        sentences for the user.
+        """
+        path, step = self._source, self.num_timesteps
+        assert path is not None
+        if path.is_dir() and self._new_env is None:
+            checkpoints = Checkpoints(path / "checkpoints")
+            loaded, messages = saving.restore_state(
+                checkpoints, self.runner, self._counters
+            )
+            if loaded is None or loaded.step != step:
+                raise ValueError(
+                    f"{path} has changed since the agent was loaded from it at step "
+                    f"{step:,}. Load it again."
+                )
+            return [*messages, *self._collect_first()]
+        state = self.runner.state
+        if self._new_env is not None:
+            # Measurements in the other environment are not valid in this one.
+            config = replace(
+                self.config, env=replace(self.config.env, id=self._new_env)
+            )
+            self.runner.configure(config)
+            if state.candidates:
+                state = state._replace(candidates=delivery.init(state.agent, config))
+        if self.config.agent.follows_episodes:
+            state = state._replace(measured=measurement.init(self.config, step))
+        empty = empty_replay(self.problem, self.config)
+        self.runner.restore(state._replace(replay=empty), None)
+        return self._collect_first()
+
+    def _collect_first(self) -> list[str]:
+        """Let a trained policy fill an empty replay before the first update."""
+        training, step = self.config.training, self.num_timesteps
+        if int(self.runner.state.replay.inserted) or step < training.learning_starts:
+            return []
+        count = max(training.learning_starts, training.batch_size)
+        self._configure(replace(training, updates_start=step + count))
+        why = (
+            "the agent was trained in another environment"
+            if self._new_env is not None
+            else "the agent was loaded without its replay"
+        )
+        return [
+            f"{why}, so its policy collects {count:,} steps before the first update, at "
+            f"step {step + count:,}."
+        ]
+
+    def _train(
+        self,
+        logger: Logger,
+        callback: Callback | None,
+        progress_bar: bool,
+        profile: bool = False,
+        sentences: Sequence[str] = (),
+    ) -> None:
+        total = self.config.training.total_steps
+        self._certified = None
+        on_host = isinstance(self.runner, HostRunner)
+        self.profile = Profiler(self.runner, logger) if profile else None
+        try:
+            with (
+                self.profile or nullcontext(),
+                Progress(total, self.num_timesteps, quiet=not progress_bar) as bar,
+            ):
+                if self.num_timesteps < total:
+                    bar.notes(sentences)
+                    bar.notes(notes.start_notes(self.config, self.spec, on_host))
+                self.stop_signal = run_loop(
+                    self.runner,
+                    logger,
+                    self._counters,
+                    callback=callback,
+                    agent=self,
+                    progress=bar,
+                )
+        except Exception as error:
+            if self.run_path is not None:
+                error.add_note(self._how_to_continue(self.run_path))
+            raise
+        finally:
+            logger.close()
+
+    def _how_to_continue(self, path: Path) -> str:
+        """Return the command that continues the run after an error."""
+        steps = Checkpoints(path / "checkpoints").steps()
+        saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
+        env, cost_fn = self.config.env.id, self.config.env.cost_fn
+        again = ["env=..."] * (not is_env_id(env))
+        again += ["cost_fn=..."] * (
+            cost_fn is not None and not can_be_imported(cost_fn)
+        )
+        if again:
+            arguments = ", ".join([repr(str(path)), *again])
+            return f"{saved} Continue with: orac.resume({arguments})"
+        return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
+
+    def _finite_agent(self) -> AgentState:
+        """Return the learner's state; raise an error if a number in it is not finite."""
+        agent, candidates = self.runner.state.agent, self.runner.state.candidates
+        if agent is not self._checked[0] or candidates is not self._checked[1]:
+            for state in (agent, candidates):
+                check_parameters(state, self.num_timesteps, self._last_good())
+            self._checked = agent, candidates
+        return agent
+
+    def _last_good(self) -> str:
+        """Return a sentence about the last good checkpoint, for an error message."""
+        if self.run_path is not None:
+            return Checkpoints(self.run_path / "checkpoints").last_good()
+        if self._source is not None:
+            return f"The agent was loaded from {self._source}; load it again."
+        return NO_CHECKPOINTS
+
+    @property
+    def best(self) -> Delivered | None:
+        """The policy that the run delivers, with its measured reward and risk.
+
+        Of the policies that were measured within the limits, it is the one with the highest
+        reward. If there is none, it is the one with the lowest risk. After `certify` it is
+        the certified one. None before the first evaluation, and for agents whose multiplier
+        follows the critics.
+        """
+        candidates = self.runner.state.candidates
+        return delivered(candidates, self._certified) if candidates else None
+
+    def delivery_lines(self) -> list[str]:
+        """Return sentences about the policy that the run delivers, for printing.
+
+        If none is within the limits, they name the most likely causes.
+        """
+        return notes.delivery_lines(self.runner, self._counters)
+
+    def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
+        """Return a policy, and whether it acts with its mean action.
+
+        `checkpoint` is "best" for the delivered policy, "last" for the one at the last
+        step, or None for the best if there is one and otherwise the last.
+        """
+        if checkpoint is not None:
+            check_choice("checkpoint", checkpoint, ("best", "last"))
+        agent, best = self._finite_agent(), self.best
+        if checkpoint == "best" and best is None:
+            raise ValueError(
+                "checkpoint 'best' needs a policy that was evaluated during training, and "
+                "this agent has none. Use checkpoint='last'."
+            )
+        if best is None or checkpoint == "last":
+            return deployed_policy(agent), uses_mean(self.runner)
+        return best.policy, not best.samples
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        deterministic: bool | None = None,
+        seed: int | None = None,
+        checkpoint: str | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """Return the action for one observation, or one action per row of a batch.
+
+        `checkpoint` chooses the policy as in `policy_of`: by default the delivered policy
+        (`best`) if there is one, and otherwise the current policy. If `deterministic` is
+        True, the action is the mean. If it is False, the action is sampled with `seed`. If
+        it is None, the action is chosen as in the policy's evaluations. An observation that
+        is a dict or a tuple can be passed as the environment returns it, or flattened.
+        `state` exists for compatibility with Stable-Baselines3 and is returned unchanged.
+        """
+        size, structure = self.spec.observation_size, self.spec.observation_structure
+        runner = self.runner
+        if not structure and isinstance(runner, HostRunner) and is_nested(observation):
+            observation = runner.env.flatten(observation)
+        known = json.loads(structure) if structure else None
+        rows = observation_rows(observation, size, known)
+        batch = jnp.asarray(rows.reshape(-1, size))
+        policy, uses_mean_action = self.policy_of(checkpoint)
+        if uses_mean_action if deterministic is None else deterministic:
+            action = mean_action(policy, batch, self.runner.learner)
+        else:
+            seed = np.random.randint(2**31) if seed is None else seed
+            check_seed("seed", seed)
+            key = jax.random.key(seed)
+            action = sampled_action(key, policy, batch, self.runner.learner)
+        action = np.asarray(to_box(self.spec, action))
+        if not np.isfinite(action).all():
+            raise NonFiniteError(
+                "the agent's action must be finite, but it is not at this observation: its "
+                f"weights are too large. {self._last_good()}"
+            )
+        return (action[0] if rows.ndim == 1 else action), state
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        deterministic: bool | None = None,
+        tails: float | Sequence[float] = (),
+        seed: int | None = None,
+        checkpoint: str | None = None,
+    ) -> Evaluation:
+        """Play whole episodes of a policy and summarise reward, cost and risk.
+
+        `checkpoint` chooses the policy as in `policy_of`: the delivered one by default.
+        Without a seed, the same call plays the same episodes again. A seed selects other
+        episodes; the same seed gives every policy the same initial states.
+        """
+        tails = checked_tails(tails)
+        policy, uses_mean_action = self.policy_of(checkpoint)
+        if deterministic is not None:
+            uses_mean_action = deterministic
+        rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
+        return summarised(rolled, self.config.constraints, self.spec, tails)
+
+    @overload
+    def certify(
+        self, episodes: Episodes, confidence: float = 0.95
+    ) -> list[Certificate]: ...
+
+    @overload
+    def certify(
+        self,
+        episodes: None = None,
+        confidence: float = 0.95,
+        *,
+        looks: int = certification.LOOKS,
+        episodes_max: int = certification.EPISODES_MAX,
+        log: Any = None,
+    ) -> Certification: ...
+
+    def certify(
+        self,
+        episodes: Episodes | None = None,
+        confidence: float = 0.95,
+        *,
+        looks: int = certification.LOOKS,
+        episodes_max: int = certification.EPISODES_MAX,
+        log: Any = None,
+    ) -> list[Certificate] | Certification:
+        """Certify on fresh episodes that the risk of a policy is within its limits.
+
+        The best five policies of the run are compared on validation episodes, and one of
+        them is chosen. It then plays fresh episodes, at most `episodes_max`. If these do
+        not certify it, the same or another policy plays new ones, up to `looks` times in
+        all. The certified policy becomes the delivered one (`best`). The same call plays
+        the same episodes again. Messages go to `log`.
+
+        With `episodes`, returns one certificate per constraint for these episodes instead;
+        they must not have been used to choose the policy.
+        """
+        self._finite_agent()
+        constraints, spec = self.config.constraints, self.spec
+        if episodes is not None:
+            return certify(episodes, constraints, spec, confidence)
+        held = self.runner.state.candidates
+        places = delivery.ranked(held) if held else []
+        candidates = [delivered(held, place) for place in places]
+        if not candidates:
+            policy, mean = self.policy_of("last")
+            last = Delivered(policy, not mean, np.nan, (), 0, self.num_timesteps, False)
+            candidates = [last]
+
+        def play(candidate: Delivered, number: int, sample: int) -> Episodes:
+            return self.runner.evaluate(
+                candidate.policy,
+                number,
+                not candidate.samples,
+                self.config.seed,
+                CERTIFY + sample,
+            )
+
+        result = certify_candidates(
+            candidates,
+            play,
+            constraints,
+            spec,
+            confidence=confidence,
+            looks=looks,
+            episodes_max=episodes_max,
+            log=log or (lambda text: None),
+        )
+        if result.certified and places:
+            self._certified = places[result.looks[-1].candidate]
+        return result
+
+    def plot(self) -> Any:
+        """Draw the risk, reward and cost of every evaluation, and the multipliers.
+
+        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
+        """
+        group = group_runs([self._logs()]).groups[0]
+        if not group.evaluated:
+            raise ValueError(
+                "there is nothing to plot, because this agent was not evaluated while it "
+                "trained. Train it (with evaluation.every above 0), or load the directory "
+                "of its run instead of a file."
+            )
+        found = [*overview_charts([group]), *constraint_charts([group])]
+        found = [chart for chart in found if chart.lines]
+        return draw_curves(found, title=f"{group.label} in {group.env_id}")
+
+    def _logs(self) -> Run:
+        """Return the logs of training, from the run directory or from memory."""
+        if self.run_path is not None:
+            return read_run(self.run_path)
+        history, source = self._history, self._source
+        if not history.evaluations and source is not None and Path(source).is_dir():
+            return read_run(source)
+        logs = (to_columns(rows) for rows in (history.metrics, history.evaluations))
+        metrics, evaluations = logs
+        return Run(Path(), self.config, {}, metrics, {}, evaluations)
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent without its replay to one file, for `orac.load`."""
+        agent, candidates = self._finite_agent(), self.runner.state.candidates
+        if self._certified is not None:
+            candidates = delivery.only(candidates, self._certified)
+        saving.save_agent(
+            path, self.config, self.spec, agent, candidates, self.num_timesteps
+        )
+
+    def export(
+        self,
+        path: str | Path,
+        checkpoint: str | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the policy to a file for deployment; its ending chooses the format.
+
+        `.npz` is for `orac.policy.load`, which needs only NumPy. `.onnx` is for ONNX
+        Runtime, with the input `observation` and the output `action`. `.stablehlo` is for
+        `jax.export.deserialize`. All of them scale observations and actions themselves and
+        take batches of any size; if the policy samples its actions, the latter two have
+        standard normal numbers as second input, `noise`. `checkpoint` chooses the policy as
+        in `policy_of`: the delivered one by default. An existing file is replaced only if
+        `overwrite` is true.
+        """
+        policy, uses_mean_action = self.policy_of(checkpoint)
+        parts = self.config, self.spec, policy, uses_mean_action
+        export.export_policy(path, *parts, overwrite)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.runner.close()
+
+
+def write_certificate(
+    agent: Agent, result: Certification, path: str | Path
+) -> tuple[dict[str, Any], Path]:
+    """Write certificate.json into a run directory, or next to the file of an agent.
+
+    Returns the contents and the path of the file.
+    """
+    path, policy = Path(path), result.policy
+    record = {
+        **result.to_dict(),
+        "env": agent.config.env.id,
+        "step": policy.step,
+        "action": "sampled" if policy.samples else "mean",
+        "trained_steps": agent.num_timesteps,
+        "seed": agent.config.seed,
+        "first_sample": CERTIFY,
+    }
+    file = path.with_name(f"{path.name}.certificate.json")
+    if path.is_dir():
+        file = path / "certificate.json"
+    write_text(file, json.dumps(record, indent=2) + "\n")
+    return record, file
+
+
+def short_run(config: Config) -> str:
+    """Return a warning if the run ends before its first update, otherwise an empty text."""
+    start, total = config.training.first_update, config.training.total_steps
+    if start < total:
+        return ""
+    if start > config.training.learning_starts:
+        return (
+            f"the first update is at step {start:,} and the run ends at {total:,}: it only "
+            "collects steps. Train longer."
+        )
+    return (
+        f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
+        "at random. Set training.learning_starts lower, or train longer."
+    )
+
+
+def extended_training(
+    training: TrainingConfig, total: int | None, taken: int
+) -> TrainingConfig:
+    """Return the settings for training until `total` steps, of which `taken` are done.
+
+    The schedules of an agent that has already trained keep their planned end.
+    """
+    longer = training if total is None else replace(training, total_steps=total)
+    total = longer.total_steps
+    if total <= taken:
+        raise ValueError(
+            "the total number of steps counts those of earlier calls and must be above the "
+            f"{taken:,} steps taken so far, got {total:,}. For {total:,} more, pass "
+            f"{taken + total:,}."
+        )
+    if taken and total != training.total_steps:
+        longer = replace(longer, schedule_steps=training.horizon)
+    return longer
+
+
+def check_callback(callback: Any) -> None:
+    """Raise an error before training starts if the callback is not a function."""
+    if callback is not None and not callable(callback):
+        raise ValueError(
+            f"callback must be a function of one event, got {callback!r}. It is called at "
+            "each log row and stops the run by returning False."
+        )
+
+
+def limit_text(constraint: Constraint, config: Config) -> str:
+    """Return what a constraint demands, such as "CVaR at 0.05 of cost at most 5"."""
+    measure = config.agent.learned_measure(constraint)
+    return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
+
+
+def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Return one array per column of these rows, with NaN for missing values."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
+
+
+def is_nested(observation: Any) -> bool:
+    """Return whether an observation is a dict or tuple of arrays, not plain numbers."""
+    if isinstance(observation, tuple):
+        return any(np.ndim(part) > 0 for part in observation)
+    return isinstance(observation, Mapping)

@@ -1,0 +1,168 @@
+"""Make environments from the user's `env` argument: an id, an object or a function.
+
+`make_runner` chooses how an environment is stepped: JAX environments in one compiled
+program, all others on the host.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from orac import envs
+from orac.config.schema import Config
+from orac.config.validation import check_choice
+from orac.envs.base import EnvSpec
+from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
+from orac.envs.brax_adapter import adapt as adapt_brax
+from orac.envs.gym_adapter.costs import (
+    CostFn,
+    check_env_module,
+    cost_fn_of_file,
+    import_cost_fn,
+    name_of_cost_fn,
+)
+from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
+from orac.envs.gym_adapter.vector import HostEnv
+from orac.envs.registry import is_of_library
+from orac.runs.machine import check_memory
+from orac.training.device_loop import DeviceRunner
+from orac.training.host_loop import HostRunner
+from orac.training.loop import Runner
+from orac.training.state import memory_needs
+
+LAMBDA = (lambda: None).__name__
+"""`<lambda>`, the `__name__` of a lambda function."""
+
+
+def make_runner(
+    env: Any,
+    config: Config,
+    cost_fn: CostFn | None,
+    host_options: Mapping[str, Any],
+) -> Runner:
+    """Return the runner for this environment: compiled for JAX, otherwise on the host."""
+    params = dict(config.env.params)
+    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
+        env = envs.make(env, **params)
+    if is_of_library(env) if isinstance(env, str) else is_brax_like(env):
+        for name in host_options:
+            check_choice(f"an option of {config.env.id}", name, BRAX_OPTIONS)
+        adapted = adapt_brax(
+            env,
+            params=params,
+            episode_length=config.env.episode_length,
+            cost_fn=cost_fn,
+            cost_names=[constraint.name for constraint in config.constraints],
+            **host_options,
+        )
+        check_memory(memory_needs(adapted.spec, config, with_replay=False))
+        return DeviceRunner(adapted, config)
+    if not isinstance(env, str) and isinstance(getattr(env, "spec", None), EnvSpec):
+        if cost_fn is not None:
+            raise ValueError(
+                "cost_fn must be None for a JAX environment, which reports its own cost."
+            )
+        if host_options.get("cost_bound") is not None:
+            raise ValueError(
+                "cost_bound must be left out for a JAX environment, which declares its own: "
+                f"{env.spec.cost_bounds}."
+            )
+        check_memory(memory_needs(env.spec, config, with_replay=False))
+        return DeviceRunner(env, config)
+    options: dict[str, Any] = {
+        "cost_fn": cost_fn,
+        "cost_names": tuple(c.name for c in config.constraints) or None,
+        "episode_length": config.env.episode_length,
+        "env_kwargs": params or None,
+        **host_options,
+    }
+    return make_host_runner(env, config, options)
+
+
+def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostRunner:
+    """Return the runner of a Gymnasium environment; `options` are those of `make_host`."""
+    host = make_host(env, config.training.num_envs, **options)
+    if config.env.id == LAMBDA:
+        config = replace(config, env=replace(config.env, id=host.class_name))
+    check_environment(host, seed=config.seed)
+    check_memory(memory_needs(host.spec, config, with_replay=False))
+    # An environment object cannot be copied, so training and evaluation share it.
+    if not (isinstance(env, str) or callable(env)):
+        return HostRunner(host, config)
+    num_envs = config.evaluation.num_envs
+    if isinstance(host.vector, SyncVectorEnv):
+        # Single environments, even if the id also has a vectorized version, so that each
+        # episode can have its own seed.
+        options["vectorization"] = "sync"
+    if isinstance(host.vector, AsyncVectorEnv):
+        num_envs = min(num_envs, host.num_envs)
+
+    def make_evaluation_env() -> HostEnv:
+        made = make_host(env, num_envs, **options)
+        check_distinct(host.vector, made.vector)
+        return made
+
+    return HostRunner(host, config, make_evaluation_env)
+
+
+def with_cost_fn(
+    config: Config, cost_fn: CostFn | str | None
+) -> tuple[Config, CostFn | None]:
+    """Return the config with the name of this cost function, and the function.
+
+    orac never imports code that a config names, because configs are read from files. Pass
+    the function, or its name, again, or name its module with `--import`.
+    """
+    named = config.env.cost_fn
+    if cost_fn is None:
+        return config, None if named is None else cost_fn_of_file(named)
+    by_name = isinstance(cost_fn, str)
+    function = import_cost_fn(cost_fn) if by_name else cost_fn
+    name = cost_fn if by_name else name_of_cost_fn(function)
+    return replace(config, env=replace(config.env, cost_fn=name)), function
+
+
+def choose_env(config: Config, env: Any) -> Any:
+    """Return `env`, or the config's id if `env` is None and no user's module is needed."""
+    env_id = config.env.id
+    if env is None:
+        check_env_module(env_id)
+    if env is None and not is_env_id(env_id):
+        raise ValueError(
+            f"the environment of this run is called {env_id!r}, which Gymnasium does not "
+            "know here. Pass it again as env= (the class, factory or object that it was "
+            "trained in), or import what registers it (in the shell --env-id "
+            "module:Name-v0)."
+        )
+    return env_id if env is None else env
+
+
+def is_env_id(env_id: str) -> bool:
+    """Return whether an environment can be made from this name."""
+    return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
+
+
+def name_of_env(env: Any) -> str:
+    """Return a name for the run directory of an environment that was not given by id."""
+    if isinstance(env, partial):
+        return name_of_env(env.func)
+    spec = getattr(env, "spec", None)
+    for attribute in ("id", "name"):
+        if isinstance(getattr(spec, attribute, None), str):
+            return getattr(spec, attribute)
+    return getattr(env, "__name__", type(env).__name__)
+
+
+def run_arguments(path: Path, config: Config) -> str:
+    """Return the arguments with which a command reopens this run.
+
+    orac never imports code that a run directory names, so the user's modules are passed.
+    """
+    env = config.env
+    module = f" --env-id {env.id}" if ":" in env.id else ""
+    return f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")

@@ -1,0 +1,195 @@
+"""Training, predicting, evaluating and exporting with an `Agent`."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import orac
+from helpers.pendulum import too_fast
+from orac.training.export import policy_arrays
+
+
+def test_a_gymnasium_id_with_a_cost_function_learns(pendulum):
+    assert pendulum.num_timesteps == 400
+    # One gradient step in four from the hundredth step on.
+    assert int(pendulum.runner.state.agent.gradient_steps) == 76
+    result = pendulum.evaluate(episodes=4, tails=0.5)
+    assert len(result.episodes) == 4 and (result.episodes.length == 200).all()
+    assert 0 <= result["cost/mean"] <= result["cost/cvar_0.5"] <= result["cost/worst"]
+
+
+def test_evaluations_are_the_same_in_any_number_of_environments(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.orac")
+    last = {"deterministic": False, "seed": 7, "checkpoint": "last"}
+    several = pendulum.evaluate(5, **last).episodes
+    one = orac.load(tmp_path / "agent.orac", cost_fn=too_fast)
+    evaluation = replace(one.config.evaluation, num_envs=1)
+    single = orac.api.Agent(
+        "Pendulum-v1", replace(one.config, evaluation=evaluation), cost_fn=too_fast
+    )
+    single.runner.state = single.runner.state._replace(agent=one.runner.state.agent)
+    played = single.evaluate(5, **last).episodes
+    assert single.runner.evaluation_env.num_envs == 1
+    assert pendulum.runner.evaluation_env.num_envs == 8
+    np.testing.assert_array_equal(played.reward, several.reward)
+    np.testing.assert_array_equal(played.cost, several.cost)
+
+
+def test_an_evaluation_plays_the_policy_that_predict_has(pendulum):
+    # The evaluation computes actions with NumPy, and predict with JAX.
+    host = pendulum.runner.evaluation_env
+    policy, mean = pendulum.policy_of()
+    arrays = policy_arrays(pendulum.config, pendulum.spec, policy, mean)
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        orac.policy.Policy(arrays)(observations),
+        pendulum.predict(observations)[0],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert host is pendulum.runner.evaluation_env is not pendulum.runner.env
+
+
+def test_predict_gives_actions_in_the_environments_box(pendulum):
+    one, state = pendulum.predict([1.0, 0.0, 0.0])
+    many, _ = pendulum.predict(np.zeros((5, 3)))
+    assert one.shape == (1,) and many.shape == (5, 1) and state is None
+    assert np.abs(many).max() <= 2.0
+    drawn = [
+        pendulum.predict([1.0, 0.0, 0.0], deterministic=False, seed=i)[0]
+        for i in (1, 2)
+    ]
+    assert drawn[0] != drawn[1]
+
+
+BAD_OBSERVATIONS = [
+    (np.zeros(4), "must have shape (3,) or (batch, 3), got (4,)"),
+    (np.zeros((2, 2, 3)), "must have shape (3,) or (batch, 3), got (2, 2, 3)"),
+    (1.0, "must have shape (3,) or (batch, 3), got ()"),
+    ("left", "must be an array of 3 numbers or a batch of such rows, got "),
+    ([0.0, np.nan, 0.0], "must be finite"),
+    ([[0.0] * 3, [0.0, 0.0, -np.inf]], "must be finite"),
+]
+
+
+@pytest.mark.parametrize(("observation", "says"), BAD_OBSERVATIONS)
+def test_an_observation_that_cannot_be_acted_on_is_refused(
+    pendulum, observation, says, tmp_path
+):
+    pendulum.export(tmp_path / "policy.npz")
+    for act in (pendulum.predict, orac.policy.load(tmp_path / "policy.npz")):
+        with pytest.raises(ValueError, match=re.escape(f"observation {says}")):
+            act(observation)
+
+
+def test_the_number_that_is_not_finite_is_pointed_at(pendulum):
+    with pytest.raises(ValueError, match=re.escape("got -inf at index [1, 2]. Check")):
+        pendulum.predict([[0.0] * 3, [0.0, 0.0, -np.inf]])
+
+
+def test_a_nested_observation_of_an_exported_policy_is_to_be_flattened(
+    pendulum, tmp_path
+):
+    pendulum.export(tmp_path / "policy.npz")
+    policy = orac.policy.load(tmp_path / "policy.npz")
+    with pytest.raises(
+        ValueError, match=r"got a dict\. Flatten a Dict or Tuple observation"
+    ):
+        policy({"angle": [0.0, 1.0], "speed": [0.0]})
+
+
+def test_another_file_is_no_exported_policy(pendulum, tmp_path):
+    pendulum.save(tmp_path / "agent.zip")
+    pendulum.export(tmp_path / "whole.npz")
+    (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:500])
+    (tmp_path / "my_env.py").write_text("import gymnasium\n")
+    (tmp_path / "empty").touch()
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    pendulum.export(tmp_path / "policy.onnx")
+    others = "half.npz", "my_env.py", "empty", "array.npy", "policy.onnx"
+    for name in ("agent.zip", *others):
+        with pytest.raises(ValueError) as caught:
+            orac.policy.load(tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path / name} must be a policy written by Agent.export as .npz, but it is "
+            "another kind of file or incomplete. Use orac.load for a file of Agent.save, "
+            "ONNX Runtime for .onnx and jax.export.deserialize for .stablehlo."
+        )
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        orac.policy.load(tmp_path / "nowhere.npz")
+
+
+def test_an_exported_policy_needs_numpy_alone(pendulum, tmp_path):
+    path = tmp_path / "policy.npz"
+    pendulum.export(path)
+    observation = [0.3, -0.2, 1.0]
+    code = (
+        "import sys\n"
+        "for name in ('jax', 'gymnasium', 'optax', 'jaxtyping'):\n"
+        "    sys.modules[name] = None\n"
+        "import orac.policy\n"
+        f"print(float(orac.policy.load({str(path)!r})({observation})[0]))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert float(told.stdout) == pytest.approx(
+        float(pendulum.predict(observation)[0][0]), abs=1e-5
+    )
+
+
+def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
+    late = replace(pendulum.config.training, learning_starts=500)
+    config = replace(pendulum.config, training=late)
+    monkeypatch.setattr(pendulum.runner, "config", config)
+    monkeypatch.setattr(
+        pendulum.runner,
+        "configure",
+        lambda config: setattr(pendulum.runner, "config", config),
+    )
+    monkeypatch.setattr(pendulum, "_train", lambda *_: None)
+    with pytest.warns(orac.api.ShortRunWarning) as told:
+        pendulum.learn(500, progress_bar=False)
+    (warning,) = told
+    assert str(warning.message) == (
+        "learning starts at step 500 and the run ends at 500: it only acts at random. "
+        "Set training.learning_starts lower, or train longer."
+    )
+
+
+def test_training_that_is_not_recorded_in_the_run_directory_warns(
+    pendulum, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(pendulum, "run_path", tmp_path / "seed-000")
+    monkeypatch.setattr(pendulum.runner, "configure", lambda config: None)
+    monkeypatch.setattr(pendulum, "_train", lambda *_: None)
+    with pytest.warns(
+        orac.api.NotRecordedWarning,
+        match=r"not be written to .*orac.resume\('.*seed-000', total_timesteps=500\)",
+    ):
+        pendulum.learn(500, progress_bar=False)
+
+
+@pytest.mark.parametrize("total", [100, 400])
+def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total):
+    before = pendulum.config
+    with pytest.raises(ValueError) as caught:
+        pendulum.learn(total, progress_bar=False)
+    assert str(caught.value) == (
+        "the total number of steps counts those of earlier calls and must be above the 400 "
+        f"steps taken so far, got {total}. For {total} more, pass {400 + total}."
+    )
+    assert pendulum.config is before
+
+
+def test_learning_can_go_on(pendulum):
+    before = jax.tree.leaves(pendulum.runner.state.agent.actor.params)[0].copy()
+    pendulum.learn(500, progress_bar=False)
+    assert pendulum.num_timesteps == 500
+    assert not np.array_equal(
+        before, jax.tree.leaves(pendulum.runner.state.agent.actor.params)[0]
+    )
