@@ -19,7 +19,7 @@ from helpers.synthetic_runs import write_run
 from orac.cli.main import main
 from orac.config import serialization
 from orac.experiments import run_study
-from orac.experiments.records import collect, read_record
+from orac.experiments.records import collect, config_hash, read_record
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import plan, with_settings
 from orac.experiments.sweep import parse_grid
@@ -60,7 +60,8 @@ def test_record_without_run_directories_gives_the_same_files(name, tmp_path):
         for seed, run in enumerate(collect(study, runs)[0].runs):
             write_certificate(run.path, seed == 1, 6.0 + seed / 7)
     shown = render(study, runs)
-    assert "–" not in shown.split("Partial")[0] or name in ("limit", "table3")
+    if name in ("table2", "iqn-vs-linear"):
+        assert "–" not in shown, "also tails that a case does not constrain have a CVaR"
     directly = contents(runs / study.name)
     render(study, runs, record=record)
     shutil.rmtree(runs)
@@ -85,7 +86,8 @@ def test_table_1_of_a_record_is_that_of_the_run_directories(maze, record, tmp_pa
     assert contents(copy) == contents(record)
     found = collect(study, tmp_path / "none", folder=copy)
     for result, other in zip(found, collect(study, out), strict=True):
-        assert result.config == other.config and len(result.runs) == 3
+        assert not serialization.difference(result.config, other.config)
+        assert len(result.runs) == 3
         for ours, theirs in zip(result.runs, other.runs, strict=True):
             assert {**theirs.row, **ours.row} == ours.row
             assert [*ours.curves] == [*theirs.curves]
@@ -293,32 +295,44 @@ def test_record_of_an_earlier_version_is_not_rewritten(name, tmp_path, capsys):
     assert contents(folder) == before
 
 
-def damage(text):
-    """Return ways to damage runs.csv, with what the error says about each."""
+def with_line(text, line, number):
     lines = text.splitlines()
-    return {
-        "is not a table": f'{text}"',
-        "has no column case": text.replace("case", "kase", 1),
-        "line 3 has 3 cells": "\n".join([*lines[:2], "a,b,c", *lines[2:]]),
-        "two rows of SAC-Lag, guard 0.15, seed 0": "\n".join([*lines, lines[1]]),
-        "line 2 has 'x' in the column steps": text.replace(",100000,", ",x,", 1),
-        "has 9 evaluations there and 10 in": text.replace(",10,100000", ",9,100000", 1),
-        "config.yaml does not have the config": text.replace("SAC-Lag", "SAC", 1),
-        "must be text in UTF-8": b"\xff\xfe",
-        "it has no column case,": "",
-    }
+    return "\n".join([*lines[:number], line, *lines[number:]]) + "\n"
 
 
-@pytest.mark.parametrize("message", damage(""))
-def test_damaged_record_raises_and_is_not_touched(message, maze, record, tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: "", "it has no column case"),
+        (lambda text: text + '"', "it is not a table"),
+        (lambda text: text.replace("case", "kase", 1), "it has no column case"),
+        (lambda text: with_line(text, "a,b,c", 2), "line 3 has 3 cells instead of"),
+        (
+            lambda text: with_line(text, text.splitlines()[1], 1),
+            "it has two rows of SAC-Lag, guard 0.15, seed 0",
+        ),
+        (
+            lambda text: text.replace(",100000,", ",x,", 1),
+            "line 2 has 'x' in the column steps",
+        ),
+        (
+            lambda text: text.replace(",10,100000", ",9,100000", 1),
+            "seed 0 has 9 evaluations there and 10 in curves.csv",
+        ),
+        (
+            lambda text: text.replace("SAC-Lag", "SAC", 1),
+            "config.yaml does not have the config of SAC, guard 0.15",
+        ),
+    ],
+)
+def test_damaged_record_raises_and_is_not_touched(
+    damage, message, maze, record, tmp_path
+):
     folder = tmp_path / "table1"
     shutil.copytree(record, folder)
-    text = damage((record / "runs.csv").read_text())[message]
-    (folder / "runs.csv").write_bytes(
-        text if isinstance(text, bytes) else text.encode()
-    )
+    (folder / "runs.csv").write_text(damage((record / "runs.csv").read_text()))
     before = contents(folder)
-    with pytest.raises(ValueError, match=message.rstrip(",")):
+    with pytest.raises(ValueError, match=message):
         render(*maze, record=folder)
     assert contents(folder) == before
 
@@ -343,8 +357,6 @@ def test_recorded_config_of_another_version_is_still_the_same(maze, record, tmp_
     with pytest.raises(ValueError, match="does not have the config of"):
         read_record(folder, study)
     rows = (folder / "runs.csv").read_text()
-    from orac.experiments.records import config_hash
-
     for label, fields in written["cases"].items():
         old = next(row["config"] for row in rows_of(folder) if row["case"] == label)
         rows = rows.replace(old, config_hash({**written["all"], **fields}))

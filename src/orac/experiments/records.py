@@ -295,7 +295,7 @@ def _curves(run: Run, tails: Sequence[float]) -> Columns:
             labelled = replace(run, evaluations={**run.evaluations, "label": has_label})
             key = f"env/{metric.name}_{label.name}"
             curves[key] = evaluation_curve(labelled, "label")
-    columns: Columns = {"env_steps": run.evaluation_steps.astype(np.int64)}
+    columns = {"env_steps": run.evaluation_steps}
     for key, (_, values) in curves.items():
         if np.isfinite(values).any():
             numbers = [_rounded(float(value)) for value in values]
@@ -453,13 +453,12 @@ def _damaged(file: Path, problem: str) -> ValueError:
 
 def _columns_of(rows: Sequence[Row]) -> Columns:
     """Return the numbers of one run's rows of curves.csv, by column."""
-    steps = [row["env_steps"] for row in rows]
-    columns: Columns = {"env_steps": np.array(steps, np.int64)}
     known = [name for row in rows for name, value in row.items() if value is not None]
-    for name in dict.fromkeys(known):
-        if name not in CURVE_COLUMNS:
-            columns[name] = np.array([row[name] for row in rows], np.float64)
-    return columns
+    return {
+        name: np.array([row[name] for row in rows], np.float64)
+        for name in dict.fromkeys(["env_steps", *known])
+        if name not in ("case", "seed")
+    }
 
 
 def _read_configs(file: Path, study: Study) -> dict[str, Row]:
