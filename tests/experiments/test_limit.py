@@ -1,12 +1,11 @@
 """Tests of the study `limit`: its cases, and its table of certificates."""
 
-import json
-
 import pytest
 
-from helpers.study_examples import write_synthetic_runs
+from helpers.study_examples import write_certificate, write_synthetic_runs
 from orac.experiments.limit import LIMIT, too_fast
-from orac.experiments.study import collect, plan, with_settings
+from orac.experiments.records import collect
+from orac.experiments.study import plan, with_settings
 
 
 def test_runs_use_seeds_that_no_setting_was_chosen_on(tmp_path):
@@ -45,21 +44,21 @@ def runs(tmp_path_factory):
 
 def test_the_table_counts_certified_runs_and_the_medians_of_all_judged(runs):
     study, out = runs
-    first = collect(study.cases, out)[0]
-    for run, (certified, reward) in zip(
-        first.runs, [(True, 6.0), (False, 4.0)], strict=True
-    ):
-        look = {
-            "reward": reward,
-            "episodes": 2700,
-            "bounds": [{"estimate": 4.0, "upper": 4.6 if certified else 5.4}],
-        }
-        record = {"certified": certified, "step": 9000, "looks": [look]}
-        record["confidence"] = 0.95
-        (run.path / "certificate.json").write_text(json.dumps(record))
-    (table,) = study.make_tables(collect(study.cases, out))
+    first = collect(study, out)[0]
+    for run, reward in zip(first.runs, [6.0, 4.0], strict=True):
+        write_certificate(run.path, reward == 6.0, reward)
+    (table,) = study.make_tables(collect(study, out))
     judged, unjudged = table.rows
     assert judged[2:6] == ("1 of 2", "5.00", "4.00", "5.00")
     assert unjudged[2:4] == ("0 of 0", "–")
-    columns = study.run_columns(first.runs[0])
-    assert columns["certified"] is True and columns["upper_bound"] == 4.6
+    row = collect(study, out)[0].runs[0].row
+    assert row["certified"] is True and row["certificate/bound"] == 4.6
+
+
+def test_certificate_without_its_fields_raises(runs, tmp_path):
+    study, _ = runs
+    write_synthetic_runs(study, tmp_path, 1, evaluations=2, episodes=8)
+    (path, *_) = [run.path for run in plan(study, [0], tmp_path)]
+    (path / "certificate.json").write_text('{"certified": false}')
+    with pytest.raises(ValueError, match=r"must be one that `orac certify` wrote"):
+        collect(study, tmp_path)

@@ -7,8 +7,9 @@ from helpers.synthetic_runs import write_run
 from orac.cli.options import STUDY_NAMES
 from orac.config import serialization
 from orac.experiments import paper_numbers
+from orac.experiments.records import collect
 from orac.experiments.run_study import STUDIES
-from orac.experiments.study import collect, missing_notes, plan, with_settings
+from orac.experiments.study import missing_notes, plan, with_settings
 
 
 def test_command_line_lists_every_study():
@@ -93,7 +94,7 @@ def test_partial_study_renders_and_reports_what_is_missing(tmp_path):
     runs = plan(study, range(3), tmp_path)
     write_run(tmp_path, runs[0].config, name=runs[0].name)
     write_run(tmp_path, runs[1].config, name=runs[1].name, until=40_000)
-    results = collect(study.cases, tmp_path, runs)
+    results = collect(study, tmp_path, runs)
     (note,) = missing_notes(results)
     assert note.startswith(
         "Partial study. SAC-Lag, guard 0.15: seeds 1-2 have not started. WCSAC, guard "
@@ -116,9 +117,10 @@ def test_study_without_runs_renders(name, tmp_path):
 
 
 def test_runs_of_one_case_with_different_settings_raise(tmp_path):
-    case = with_settings(STUDIES["table1"], 10_000).cases[0]
+    study = with_settings(STUDIES["table1"], 10_000)
+    case = study.cases[0]
     write_run(tmp_path, case.config, name=case.name)
     other = serialization.override(case.config, ["seed=1", "agent.kappa=0.5"])
     write_run(tmp_path, other, name=case.name)
     with pytest.raises(ValueError, match=r"has agent.kappa 0.5 and .* has 1.0. Repeat"):
-        collect([case], tmp_path)
+        collect(study, tmp_path)

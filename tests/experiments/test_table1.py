@@ -6,8 +6,10 @@ import pytest
 from helpers.study_examples import render, write_synthetic_runs
 from helpers.synthetic_runs import make_config, write_rows
 from orac.config.serialization import to_dict
+from orac.experiments.launcher.schedule import PlannedRun
+from orac.experiments.records import collect, read_row
 from orac.experiments.run_study import STUDIES
-from orac.experiments.study import collect, with_settings
+from orac.experiments.study import with_settings
 from orac.experiments.table1 import (
     Convergence,
     convergence_of,
@@ -52,8 +54,8 @@ def test_run_without_evaluations_has_not_converged():
     assert find_convergence(np.empty(0), np.empty(0)) == Convergence(None, None)
 
 
-def write_paths(root, counts, total=500_000):
-    """Write a run whose evaluations have `counts` long paths of ten episodes each."""
+def record_paths(root, counts, total=500_000):
+    """Return the row of a run with `counts` long paths in evaluations of ten episodes."""
     config = make_config("orac", 0, total)
     with RunDirectory.create(root, config.env.id, "orac", 0, to_dict(config)) as run:
         rows = [
@@ -69,20 +71,21 @@ def write_paths(root, counts, total=500_000):
             for j in range(10)
         ]
         write_rows(run, "evaluations", rows)
-        return run.path
+    return read_row(STUDIES["table1"], PlannedRun("ORAC", config, "default", root))
 
 
 def test_convergence_of_a_run_counts_its_long_paths(tmp_path):
-    run = read_run(write_paths(tmp_path, [0, 8, 9, 10, 9, 9, 10, 0]))
+    run = record_paths(tmp_path, [0, 8, 9, 10, 9, 9, 10, 0])
     steps, shares = long_path_curve(run)
     assert steps.tolist() == [10_000 * i for i in range(1, 9)]
     assert shares.tolist() == [0.0, 0.8, 0.9, 1.0, 0.9, 0.9, 1.0, 0.0]
     assert convergence_of(run) == Convergence(30_000, 0.0)
     assert steps_to_converge(run) == 30_000
+    assert (run.row["converged_at"], run.row["later_share"]) == (30_000, 0.0)
 
 
 def test_run_that_never_converges_counts_with_its_whole_budget(tmp_path):
-    run = read_run(write_paths(tmp_path, [10, 10, 10, 10, 0, 10]))
+    run = record_paths(tmp_path, [10, 10, 10, 10, 0, 10])
     assert steps_to_converge(run) == 500_000
 
 
@@ -100,11 +103,11 @@ def test_table_1_shows_our_numbers_and_the_papers(maze):
 
 def test_table_1_counts_success_and_steps_over_seeds(maze):
     study, out = maze
-    results = collect(study.cases, out)
+    results = collect(study, out)
     (table,) = study.make_tables(results)
     # Made-up agents take the long path in ever more of 20 episodes; count by hand.
     steps = []
-    for run in results[0].runs:
+    for run in (read_run(run.path) for run in results[0].runs):
         at, path = run.evaluations["env_steps"], run.evaluations["path"]
         good = [(path[at == step] == 1).mean() >= 0.9 for step in np.unique(at)]
         first = [i for i in range(6) if all(good[i : i + 5])]
@@ -118,11 +121,11 @@ def test_table_1_counts_success_and_steps_over_seeds(maze):
 
 def test_table_1_counts_the_seeds_that_end_within_the_limit(maze):
     study, out = maze
-    results = collect(study.cases, out)
+    results = collect(study, out)
     (table,) = study.make_tables(results)
     for result, row in zip(results, table.rows, strict=True):
         within = 0
-        for run in result.runs:
+        for run in (read_run(run.path) for run in result.runs):
             at = run.evaluations["env_steps"]
             worst = run.evaluations["cost"][at == at.max()].max()
             # The worst 5 % of 20 episodes are one.
@@ -156,9 +159,10 @@ def test_rows_of_the_paper_are_found_by_agent_and_probability():
 def test_figure_1_shows_the_share_of_each_path(maze):
     _, out = maze
     study = with_settings(STUDIES["figure1"], 100_000)
-    results = collect(study.cases, out)
+    results = collect(study, out)
     (table,) = study.make_tables(results)
     for result, row in zip(results, table.rows, strict=True):
-        last = [run.evaluations["path"][-20:] for run in result.runs]
+        runs = [read_run(run.path) for run in result.runs]
+        last = [run.evaluations["path"][-20:] for run in runs]
         shares = [np.mean(np.stack(last) == code) for code in (1, -1, 0)]
         assert [*row[1:4]] == [f"{share:.0%}" for share in shares]

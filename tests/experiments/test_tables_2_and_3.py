@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from helpers.study_examples import write_synthetic_runs
+from orac.experiments.records import collect
 from orac.experiments.run_study import STUDIES
-from orac.experiments.study import collect, with_settings
+from orac.experiments.study import with_settings
 from orac.reports.seed_statistics import average_curves, evaluation_curve
 
 
 def test_band_is_the_interval_or_half_a_standard_deviation(tmp_path):
     study = with_settings(STUDIES["figure2"], 10_000)
     write_synthetic_runs(study, tmp_path, 4, evaluations=2, episodes=8)
-    results = collect(study.cases, tmp_path)
+    results = collect(study, tmp_path)
     curves = [evaluation_curve(run, "reward") for run in results[0].runs]
     values = np.stack([rewards for _, rewards in curves])
     half_std = values.mean(axis=0) + values.std(axis=0) / 2

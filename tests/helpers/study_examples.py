@@ -1,4 +1,4 @@
-"""Small settings for real runs of a study, and synthetic runs to render."""
+"""Small settings for real runs of a study, and synthetic runs to render or to train."""
 
 import json
 import threading
@@ -39,6 +39,52 @@ def write_synthetic_runs(study, out, seeds=2, **options):
     """Write made-up runs of every case."""
     for planned in plan(study, range(seeds), out):
         write_run(out, planned.config, name=planned.name, rows=4, **options)
+
+
+def write_certificate(path, certified, reward):
+    """Write a made-up certificate of a run."""
+    bounds = [{"estimate": 4.0, "upper": 4.6 if certified else 5.4}]
+    look = {"reward": reward, "episodes": 2700, "bounds": bounds}
+    record = {"certified": certified, "step": 9000, "looks": [look], "confidence": 0.95}
+    (path / "certificate.json").write_text(json.dumps(record))
+
+
+class FakeTraining:
+    """Backend that writes a synthetic run at once; before run `killed_at` it raises."""
+
+    def __init__(self, killed_at=None):
+        self.trained, self.killed_at = [], killed_at
+        self._new = []
+
+    def start(self, run):
+        if len(self.trained) == self.killed_at:
+            raise KeyboardInterrupt
+        write_run(run.out, run.config, name=run.name, rows=4, evaluations=2, episodes=8)
+        if run.certify:
+            write_certificate(run.path, True, 6.0)
+        (run.path / "checkpoints").mkdir()
+        name = f"step-{run.total_steps:012d}.json"
+        (run.path / "checkpoints" / name).write_text("{}")
+        self.trained.append((run.label, run.config.seed))
+        self._new.append(run)
+
+    @property
+    def free(self):
+        return not self._new
+
+    @property
+    def running(self):
+        return self._new
+
+    def ended(self):
+        ended, self._new = self._new, []
+        return [Outcome(run, "finished") for run in ended]
+
+    def stop(self):
+        """Do nothing: no run is under way."""
+
+    def close(self):
+        """Do nothing: there are no processes."""
 
 
 def render(study, out, record=None, **options):

@@ -288,9 +288,12 @@ def add_schedule_options(parser: ArgumentParser) -> None:
     option("--track", action="append", default=[], choices=TRACKERS, help=about)
     about = "around curves: interval (default), or half-std as in the paper's Figure 2"
     option("--band", default="interval", help=about)
-    about = "start no runs and show the results so far"
+    about = "start no runs and show the results so far, from the runs and from --record"
     option("--render-only", action="store_true", help=about)
-    about = "also write tables, figure and a list of runs to this folder"
+    about = (
+        "folder for tables, figure and the numbers of every run, which is small enough to "
+        "commit. Runs that are finished there are not trained again"
+    )
     option("--record", type=Path, metavar="FOLDER", help=about)
     add_import_option(parser)
 

@@ -260,6 +260,29 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
+def unflatten(flat: dict[str, Any]) -> Any:
+    """Return the nested dicts and lists of a flat dict: the inverse of `flatten`."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split(".")
+        inner = nested
+        for part in parents:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{name} must not be a field of another value.")
+        inner[last] = value
+    return _with_lists(nested)
+
+
+def _with_lists(value: Any) -> Any:
+    """Return nested values in which a dict with the keys 0, 1, ... is a list."""
+    if not isinstance(value, dict):
+        return value
+    inner = {name: _with_lists(item) for name, item in value.items()}
+    is_list = [*inner] == [str(i) for i in range(len(inner))]
+    return [*inner.values()] if inner and is_list else inner
+
+
 def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
     """Return the fields that differ: name to (value in config, value in base)."""
     ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))

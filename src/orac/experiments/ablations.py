@@ -14,6 +14,7 @@ from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.experiments.tables_2_and_3 import (
     COLUMNS,
     ENVIRONMENTS,
+    TAILS,
     agent_name,
     curves_figure,
     make_case,
@@ -83,6 +84,7 @@ class Ablation:
             make_tables=self.make_tables,
             make_figure=curves_figure,
             evaluate_every=every_50th,
+            tails=TAILS,
         )
 
 
@@ -133,4 +135,5 @@ IQN_VS_LINEAR = Study(
     make_tables=partial(make_env_tables, IQN_VS_LINEAR_TITLE),
     make_figure=curves_figure,
     evaluate_every=every_50th,
+    tails=TAILS,
 )

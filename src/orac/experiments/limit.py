@@ -13,9 +13,7 @@ from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint
 from orac.envs.gym_adapter.costs import allow_module
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
-from orac.reports.run_reader import Run
 from orac.reports.tables import Table
-from orac.runs.directory import read_certificate
 
 FIRST_SEED = 2000
 """Seeds from here on were never used to choose a setting."""
@@ -92,28 +90,6 @@ def make_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def run_columns(run: Run) -> dict[str, object]:
-    """Return what the certificate of a run says, for runs.csv."""
-    record = read_certificate(run.path)
-    if record is None:
-        return {"certified": "", "delivered_reward": "", "upper_bound": ""}
-    if not {"certified", "step", "looks"} <= record.keys():
-        raise ValueError(
-            f"{run.path}/certificate.json must be one that `orac certify` wrote, but it "
-            f"lacks fields. Delete it, and certify the run again."
-        )
-    look = record["looks"][-1] if record["looks"] else None
-    return {
-        "certified": record["certified"],
-        "delivered_step": record["step"],
-        "delivered_reward": look["reward"] if look else "",
-        "estimate": look["bounds"][0]["estimate"] if look else "",
-        "upper_bound": look["bounds"][0]["upper"] if look else "",
-        "certificate_episodes": look["episodes"] if look else "",
-        "looks": len(record["looks"]),
-    }
-
-
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     """Return one table: how many runs are certified, and what their policies earn."""
     columns = (
@@ -136,21 +112,14 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
 
 def _row(result: CaseResults) -> tuple[str, ...]:
     constraint = result.config.constraints[0]
-    columns = [run_columns(run) for run in result.finished]
-    judged = [c for c in columns if c["certified"] != ""]
-    rewards = [
-        float(str(c["delivered_reward"])) for c in judged if c["delivered_reward"] != ""
-    ]
-    bounds = [
-        float(str(c["upper_bound"]))
-        for c in judged
-        if c["upper_bound"] not in ("", None)
-    ]
-    certified = sum(c["certified"] is True for c in judged)
+    rows = [run.row for run in result.finished if run.row.get("certified") is not None]
+    rewards = [x for row in rows if (x := row.get("certificate/reward")) is not None]
+    bounds = [x for row in rows if (x := row.get("certificate/bound")) is not None]
+    certified = sum(row["certified"] for row in rows)
     return (
         result.case.label,
         f"{constraint.measure} <= {constraint.limit:g}",
-        f"{certified} of {len(judged)}",
+        f"{certified} of {len(rows)}",
         f"{median(rewards):.2f}" if rewards else "–",
         f"{min(rewards):.2f}" if rewards else "–",
         f"{median(bounds):.2f}" if bounds else "–",
@@ -163,6 +132,5 @@ LIMIT = Study(
     title="The limit on fresh seeds",
     cases=make_cases(),
     make_tables=make_tables,
-    run_columns=run_columns,
     certifies=True,
 )

@@ -5,26 +5,17 @@ below the study's folder. Studies with a case in common, such as an ablation and
 experiment, share its runs when they share the folder.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from orac.config import serialization
 from orac.config.schema import Config
 from orac.config.validation import check_choice
-from orac.envs.registry import metrics_of
-from orac.experiments.launcher.schedule import (
-    PlannedRun,
-    check_same_settings,
-    run_directories,
-)
-from orac.reports.run_reader import Group, Run, read_run
-from orac.reports.seed_statistics import evaluation_curve
+from orac.experiments.launcher.schedule import PlannedRun
+from orac.reports.run_reader import Group, RecordedRun
 from orac.reports.tables import Table
-from orac.runs.directory import run_path
 
 
 @dataclass(frozen=True)
@@ -49,10 +40,10 @@ class Case:
 
 @dataclass(frozen=True)
 class CaseResults:
-    """The runs of a case that exist on disk, in the order of their seeds."""
+    """The runs of a case that exist, in the order of their seeds; see `records.collect`."""
 
     case: Case
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     missing: tuple[int, ...] = ()
     """Seeds that were requested and have no run yet."""
 
@@ -66,12 +57,12 @@ class CaseResults:
         return Group(self.case.label, self.runs)
 
     @property
-    def evaluated(self) -> tuple[Run, ...]:
+    def evaluated(self) -> tuple[RecordedRun, ...]:
         """Runs that have at least one evaluation."""
-        return self.group.evaluated
+        return tuple(run for run in self.runs if len(run.evaluation_steps))
 
     @property
-    def finished(self) -> tuple[Run, ...]:
+    def finished(self) -> tuple[RecordedRun, ...]:
         """Evaluated runs that reached their last step."""
         return tuple(run for run in self.evaluated if run.finished)
 
@@ -88,10 +79,14 @@ class Study:
     """Takes the results and the kind of band: interval or half-std."""
     evaluate_every: Callable[[int], int] | None = None
     """Maps the total steps to the steps between evaluations; None keeps the config's."""
-    run_columns: Callable[[Run], dict[str, Any]] = lambda run: {}
+    run_columns: Callable[[RecordedRun], dict[str, Any]] = lambda run: {}
     """Returns additional columns of a run in runs.csv."""
     certifies: bool = False
     """Whether the delivered policy of every run is certified after training."""
+    tails: tuple[float, ...] = ()
+    """Tails of the CVaRs in tables and figures, in addition to a run's own."""
+    all_cases: tuple[Case, ...] = ()
+    """All cases, if `cases` are only those that the user chose."""
 
 
 def every_50th(total_steps: int) -> int:
@@ -136,7 +131,7 @@ def with_settings(
         known = dict.fromkeys(name for several in names.values() for name in several)
         check_choice("--only", word, known)
     chosen = [case for case in cases if not only or {*names[case]} & {*only}]
-    return replace(study, cases=tuple(chosen))
+    return replace(study, cases=tuple(chosen), all_cases=tuple(cases))
 
 
 def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRun]:
@@ -162,25 +157,6 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
         for case, chosen in wanted.items()
         if i < len(chosen)
     ]
-
-
-def collect(
-    cases: Iterable[Case], out: Path, planned: Sequence[PlannedRun] = ()
-) -> list[CaseResults]:
-    """Read all runs of each case from disk; `planned` are the runs that should exist."""
-    results = []
-    for case in cases:
-        config = case.config
-        folder = run_path(out, config.env.id, config.algo, 0, case.name).parent
-        runs = tuple(map(read_run, run_directories(folder)))
-        for run in runs[1:]:
-            check_same_settings(
-                str(run.path), run.config, {runs[0].path: runs[0].config}
-            )
-        present = {run.config.seed for run in runs}
-        wanted = {run.config.seed for run in planned if run.path.parent == folder}
-        results.append(CaseResults(case, runs, tuple(sorted(wanted - present))))
-    return results
 
 
 def missing_notes(results: Sequence[CaseResults]) -> list[str]:
@@ -214,22 +190,3 @@ def _ranges(seeds: Sequence[int]) -> str:
         else:
             spans.append([seed])
     return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
-
-
-def label_curve(run: Run, metric: str, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps, and the share of each evaluation's episodes that have a label.
-
-    `label` is one of those that the environment declares for the metric. Both arrays are
-    empty when the evaluations do not have the metric.
-    """
-    if metric not in run.evaluations:
-        return np.empty(0), np.empty(0)
-    (code,) = (
-        known.code
-        for spec in metrics_of(run.config.env.id)
-        for known in spec.labels
-        if (spec.name, known.name) == (metric, label)
-    )
-    has_label = (run.evaluations[metric] == code).astype(np.float64)
-    evaluations = {**run.evaluations, "has_label": has_label}
-    return evaluation_curve(replace(run, evaluations=evaluations), "has_label")

@@ -76,7 +76,9 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
         for algo in algos
         for values in itertools.product(*varied.values())
     )
-    return Study(name, name, cases, make_tables, make_figure), seeds
+    tails = {c.tail for case in cases for c in case.config.constraints}
+    study = Study(name, name, cases, make_tables, make_figure, tails=(*sorted(tails),))
+    return study, seeds
 
 
 def _mapping(grid: Mapping[str, Any], key: str) -> dict[str, Any]:

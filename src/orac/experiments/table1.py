@@ -29,13 +29,12 @@ from orac.experiments.study import (
     Case,
     CaseResults,
     Study,
-    label_curve,
     missing_notes,
 )
 from orac.reports.charts import curve_chart
 from orac.reports.figures import BAND_NOTES, draw_line_charts
-from orac.reports.run_reader import Run
-from orac.reports.seed_statistics import evaluation_curve, seed_values
+from orac.reports.run_reader import RecordedRun
+from orac.reports.seed_statistics import recorded_curve, seed_values
 from orac.reports.tables import Table, cell
 
 ALGOS = ("sac-lag", "wcsac", "orac")
@@ -43,7 +42,7 @@ PROBABILITIES = (0.15, 0.1)
 LONG_SHARE, IN_A_ROW = 0.9, 5
 """A run has converged after 5 evaluations in a row with this share of long paths."""
 
-long_path_curve = partial(label_curve, metric="path", label="long")
+long_path_curve = partial(recorded_curve, key="env/path_long")
 """Returns the evaluated steps of a run, and the share of long paths at each of them."""
 
 
@@ -69,12 +68,12 @@ def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
     return Convergence(None, None)
 
 
-def convergence_of(run: Run) -> Convergence:
+def convergence_of(run: RecordedRun) -> Convergence:
     """Return whether and where a run in the maze converges."""
     return find_convergence(*long_path_curve(run))
 
 
-def steps_to_converge(run: Run) -> int:
+def steps_to_converge(run: RecordedRun) -> int:
     """Return the steps until convergence; the whole budget if the run did not converge."""
     step = convergence_of(run).step
     return run.config.training.total_steps if step is None else step
@@ -174,14 +173,14 @@ def percent(share: Interval) -> str:
     return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
-def ends_within_limit(run: Run) -> bool:
+def ends_within_limit(run: RecordedRun) -> bool:
     """Return whether the last evaluation's risk of cost is within the limit."""
     constraint = run.config.constraints[0]
-    risks = evaluation_curve(run, cost_column(constraint.name), constraint.measure)[1]
-    return bool(risks[-1] <= constraint.limit)
+    risk = run.summary.get(f"{cost_column(constraint.name)}/risk")
+    return risk is not None and risk <= constraint.limit
 
 
-def _steps_cell(runs: Sequence[Run]) -> str:
+def _steps_cell(runs: Sequence[RecordedRun]) -> str:
     budget = runs[0].config.training.total_steps
     mean = mean_interval([steps_to_converge(run) for run in runs])
     if mean.low is not None and mean.high is not None:
@@ -208,7 +207,7 @@ def make_figure(results: Sequence[CaseResults], band: str) -> Any:
     return draw_line_charts([panels], note=BAND_NOTES[band])
 
 
-def run_columns(run: Run) -> dict[str, Any]:
+def run_columns(run: RecordedRun) -> dict[str, Any]:
     """Return the columns of runs.csv about convergence."""
     reached = convergence_of(run)
     return {"converged_at": reached.step, "later_share": reached.later_share}
@@ -248,9 +247,12 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is that of the last checkpoint. It does not see the guard.
+    The policy is that of the last checkpoint. It does not see the guard. There is no figure
+    if a run directory is missing, because a record has no policies.
     """
     shown = [result for result in results if result.evaluated]
+    if not all((result.evaluated[0].path / "checkpoints").is_dir() for result in shown):
+        return None
     maze = GuardedMaze(**dict(shown[0].case.config.env.params))
     start = replace(maze, start_box=(1.0, 1.0, 1.0, 1.0), guard_probability=1.0)
     episodes = []

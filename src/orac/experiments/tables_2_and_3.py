@@ -30,6 +30,7 @@ COLUMNS = (
     Column("cost/cvar_0.25", "CVaR 0.25", 0.25),
 )
 """The paper's columns, in its order."""
+TAILS = tuple(column.tail for column in COLUMNS if column.tail is not None)
 ROWS = (
     ("sac-lag", 0.5, "sac_lag"),
     ("wcsac", 0.5, "wcsac_0.5"),
@@ -141,6 +142,7 @@ TABLE2 = Study(
     make_tables=partial(make_env_tables, TITLE),
     make_figure=curves_figure,
     evaluate_every=every_50th,
+    tails=TAILS,
 )
 FIGURE2 = replace(TABLE2, name="figure2", make_figure=figure2)
 
@@ -186,4 +188,5 @@ TABLE3 = Study(
     make_tables=citylearn_tables,
     make_figure=citylearn_figure,
     evaluate_every=every_50th,
+    tails=(0.05,),
 )

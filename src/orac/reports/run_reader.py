@@ -11,7 +11,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ MAX_CSV_BYTES = 1 << 31
 MAX_HEADER_BYTES = 1 << 20
 MAX_CELLS = 100_000_000
 """Largest CSV file that is read: its bytes, its first row and its cells."""
+SUMMARY_KEYS = ("episodes", "reward/", "length/", "cost/", "env/")
+"""Keys of `evaluation.result.summarise` start with one of these."""
 _MAX_LABEL_FIELDS = 2
 """A label lists at most this many fields; if more differ it has the runs' name."""
 _MAX_LISTED_EVALUATIONS = 3
@@ -125,6 +127,39 @@ class Run:
         """Whether there is a last evaluation and all of its episodes are finite."""
         steps = self.evaluation_steps
         return len(steps) > 0 and steps[-1] not in self.non_finite_episodes
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun(Run):
+    """A run of a study's record: numbers of its training and summaries of its evaluations.
+
+    The episodes of the evaluations are not known, and `metrics` and `timings` have one row.
+    """
+
+    row: dict[str, Any] = field(default_factory=dict)
+    """Row of runs.csv, by column."""
+    curves: Columns = field(default_factory=dict)
+    """Rows of curves.csv: one entry per evaluation, by the key of `summarise`."""
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """Summary of the last evaluation; empty if it has a non-finite episode."""
+        return {
+            name: value
+            for name, value in self.row.items()
+            if value is not None and name.startswith(SUMMARY_KEYS)
+        }
+
+    @property
+    def cost_names(self) -> list[str]:
+        """Names of the costs in the evaluations."""
+        means = [key[: -len("/mean")] for key in self.curves if key.endswith("/mean")]
+        return [name.removeprefix("cost/") for name in filter(is_cost_column, means)]
+
+    @property
+    def last_evaluation_is_finite(self) -> bool:
+        """Whether there is a last evaluation and all of its episodes are finite."""
+        return "reward/mean" in self.summary
 
 
 @dataclass(frozen=True)

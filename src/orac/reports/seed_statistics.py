@@ -19,7 +19,13 @@ from orac.envs.base import Better
 from orac.envs.registry import metrics_of
 from orac.evaluation.intervals import Interval, mean_band, mean_interval
 from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
-from orac.reports.run_reader import Group, Run, cost_names, is_cost_column
+from orac.reports.run_reader import (
+    Group,
+    RecordedRun,
+    Run,
+    cost_names,
+    is_cost_column,
+)
 from orac.training.measurement import sample_weights
 
 LEVEL = 0.95
@@ -191,7 +197,9 @@ def seed_values(
     declared = metrics_of(group.env_id)
     rows: list[dict[str, float]] = [{} for _ in group.evaluated]
     for row, run in zip(rows, group.evaluated, strict=True):
-        if run.last_evaluation_is_finite:
+        if isinstance(run, RecordedRun):
+            row |= run.summary
+        elif run.last_evaluation_is_finite:
             about = run.config.constraints, run.cost_names, declared, wanted
             row |= summarise(last_evaluation(run), *about)
     keys = dict.fromkeys(key for row in rows for key in row)
@@ -249,8 +257,12 @@ def evaluation_curve(
 ) -> SeedCurve:
     """Return the steps of the evaluations and the mean, or risk, of a column in each.
 
-    The value is NaN for an evaluation with a non-finite episode.
+    The value is NaN for an evaluation with a non-finite episode. Of a recorded run, the
+    risk must be a CVaR.
     """
+    if isinstance(run, RecordedRun):
+        of = "mean" if measure is None else f"cvar_{measure.parameter:g}"
+        return recorded_curve(run, f"{column}/{of}")
     if not len(run.evaluations.get(column, ())):
         return np.empty(0), np.empty(0)
     steps, starts = np.unique(run.evaluations["env_steps"], return_index=True)
@@ -262,6 +274,16 @@ def evaluation_curve(
         for step, part in zip(steps, parts, strict=True)
     ]
     return steps, np.array(values)
+
+
+def recorded_curve(run: Run, key: str) -> SeedCurve:
+    """Return the steps of a recorded run's evaluations and one number of their summaries.
+
+    Both arrays are empty if the record does not have this number.
+    """
+    if not isinstance(run, RecordedRun) or key not in run.curves:
+        return np.empty(0), np.empty(0)
+    return run.evaluation_steps, run.curves[key]
 
 
 def single_run_curve(run: Run, column: str, measure: RiskMeasure) -> Curve:

@@ -3,8 +3,8 @@
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
 timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/ and checkpoints/,
 and certificate.json after `orac certify`. Wall-clock times are written only to
-timings.csv, so that the other files are reproducible to the byte. The meaning of the
-columns is defined by the training loop.
+timings.csv and, for the certificate of a study's run, to meta.json, so that the other files
+are reproducible to the byte. The meaning of the columns is defined by the training loop.
 """
 
 import json

@@ -28,8 +28,19 @@ DECISIVE = ("versions", "machine", "threads", "thread_variables")
 """Fields whose difference can change the bits of a resumed run."""
 
 
+def count_threads() -> int:
+    """Return the number of processors this process may use, and so of XLA's threads."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+PROCESSORS_AT_START = count_threads()
+"""Processors that this process was given, before it claimed some of them."""
+
+
 def describe_machine() -> dict[str, Any]:
-    """Describe this process: versions, platform, threads and commit."""
+    """Describe this process: versions, platform, processor, threads and commit."""
     return {
         "versions": {
             "orac": _version("orac-rl"),
@@ -38,7 +49,9 @@ def describe_machine() -> dict[str, Any]:
         },
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "processor": processor_name(),
         "cpu_count": os.cpu_count(),
+        "usable_cpus": PROCESSORS_AT_START,
         "threads": count_threads(),
         "thread_variables": {
             name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ
@@ -83,11 +96,13 @@ def _commit(folder: Path) -> str | None:
     return run.stdout.strip() or None
 
 
-def count_threads() -> int:
-    """Return the number of processors this process may use, and so of XLA's threads."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def processor_name() -> str | None:
+    """Return the name of the processor, or None if the system does not tell it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
 
 
 def threads_of(run_dir: str | os.PathLike[str]) -> int | None:

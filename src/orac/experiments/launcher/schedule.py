@@ -182,7 +182,11 @@ def run_directories(folder: Path) -> list[Path]:
 
 
 def check_same_settings(
-    subject: str, config: Config, others: Mapping[Path, Config]
+    subject: str,
+    config: Config,
+    others: Mapping[Path, Config],
+    advice: str = "Repeat the settings of the existing run, choose another --out, or move "
+    "one of them.",
 ) -> None:
     """Raise a `ValueError` if a config differs from others in more than the seed."""
     for path, other in others.items():
@@ -192,8 +196,7 @@ def check_same_settings(
             more = f" and {len(changes) - 1} other fields differ" * (len(changes) > 1)
             raise ValueError(
                 f"runs in one folder must differ only in their seed, but {subject} has "
-                f"{name} {ours} and {path} has {theirs}{more}. Repeat the settings of the "
-                "existing run, choose another --out, or move one of them."
+                f"{name} {ours} and {path} has {theirs}{more}. {advice}"
             )
 
 
@@ -204,12 +207,13 @@ def run_all(
     log: Log = print,
     signals: list[int] | None = None,
     bar: Progress | None = None,
+    when_finished: Callable[[PlannedRun], None] = lambda run: None,
 ) -> list[Outcome]:
     """Train all runs that are not finished and return the outcome of each, in order.
 
     A run whose process is killed starts once more from its last checkpoint. `signals` is
     the list of a `stop_signals` around this call, if there is one. The progress is shown
-    by `bar`, or else logged.
+    by `bar`, or else logged. `when_finished` is called with every finished run at once.
     """
     check_plan(runs)
     outcomes = [Outcome(run, "finished") for run in runs if run.has_final_checkpoint()]
@@ -217,6 +221,8 @@ def run_all(
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
         log(f"{len(outcomes)} of {len(runs)} runs are finished already.")
+    for outcome in outcomes:
+        when_finished(outcome.run)
     progress = ProgressLog([*waiting], log) if bar is None else ProgressBar(runs, bar)
     started, stopping = time.monotonic(), ""
     killed: set[Path] = set()
@@ -243,6 +249,8 @@ def run_all(
                         waiting.appendleft(run)
                     else:
                         outcomes.append(outcome)
+                        if outcome.status == "finished":
+                            when_finished(run)
                 progress.update(backend.running, outcomes)
                 time.sleep(POLL_SECONDS)
         finally:

@@ -69,7 +69,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     from orac.config import serialization
     from orac.envs.gym_adapter.costs import allow_module
     from orac.runs.atomic_io import write_text
-    from orac.runs.directory import run_path
+    from orac.runs.directory import read_meta, run_path, write_meta
     from orac.training.xla import keep_compiled_programs
 
     if parent_gone.is_set():
@@ -97,7 +97,11 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
         agent.learn(out=out, name=name, **options)
     finished = agent.num_timesteps >= config.training.total_steps
     if finished and order.get("certify"):
-        write_certificate(agent, agent.certify(), path)
+        started = time.monotonic()
+        certification = agent.certify()
+        seconds = round(time.monotonic() - started, 1)
+        write_meta(path, {**read_meta(path), "certificate_seconds": seconds})
+        write_certificate(agent, certification, path)
     if finished and order.get("fresh_episodes"):
         fresh = agent.evaluate(order["fresh_episodes"], seed=order["fresh_seed"])
         write_text(path / FRESH, json.dumps(fresh.summary, indent=2) + "\n")
