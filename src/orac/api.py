@@ -28,7 +28,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from orac import envs
 from orac.config import presets, serialization
-from orac.config.schema import Config, Constraint, RiskMeasure, TrainingConfig
+from orac.config.schema import (
+    Config,
+    Constraint,
+    Encoder,
+    RiskMeasure,
+    TrainingConfig,
+)
 from orac.config.validation import (
     NonFiniteError,
     check_choice,
@@ -85,6 +91,11 @@ from orac.runs.progress import Progress
 from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
+from orac.training.encoder_loading import (
+    check_features,
+    place_of_encoder,
+    with_encoder,
+)
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, Runner, run_loop, uses_mean
@@ -184,18 +195,23 @@ class Agent:
         config: Config,
         *,
         cost_fn: CostFn | str | None = None,
+        encoder: Any = None,
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
         stop_script()
         presets.check_algorithm(config)
         keep_compiled_programs()
         config, cost_function = with_cost_fn(config, cost_fn)
+        config = with_encoder(config, encoder)
         self._meta: dict[str, Any] = {}
         """What meta.json of a run of this agent also says."""
         if cost_function is not None:
             place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
             self._meta["cost_fn"] = place
+        if isinstance(config.agent.encoder, Encoder):
+            self._meta["encoder"] = place_of_encoder(config.agent.encoder)
         self.runner = make_runner(env, config, cost_function, host_options or {})
+        check_features(self.runner.state.agent, self.runner.state.observation, config)
         self.run_path: Path | None = None
         self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
@@ -445,6 +461,10 @@ class Agent:
         again = ["env=..."] * (not is_env_id(env))
         again += ["cost_fn=..."] * (
             cost_fn is not None and not can_be_imported(cost_fn)
+        )
+        encoder = self.config.agent.encoder
+        again += ["encoder=..."] * (
+            isinstance(encoder, Encoder) and not can_be_imported(encoder.name)
         )
         if again:
             arguments = ", ".join([repr(str(path)), *again])
@@ -750,6 +770,7 @@ def make_agent(
     seed: int = 0,
     constraints: Sequence[Constraint] | None = None,
     cost_fn: CostFn | str | None = None,
+    encoder: Any = None,
     cost_bound: float | Sequence[float] | None = None,
     num_envs: int | None = None,
     episode_length: int | None = None,
@@ -776,6 +797,10 @@ def make_agent(
         cost_fn: Function of (observation, action, next_observation, info) that returns
             the cost of a step, or its name, `"module:function"`. By default the cost is
             `info["cost"]`.
+        encoder: Functions `(init, apply)` that turn an observation, such as an image, into
+            features for every network, or their name, `"module:name"`
+            (see `core.encoders`). They receive raw observations: of a preset,
+            `agent.normalize_observations` is switched off.
         cost_bound: Largest possible cost of an episode, which certificates need.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
@@ -791,6 +816,8 @@ def make_agent(
     """
     name = env if isinstance(env, str) else name_of_env(env)
     chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
+    if encoder is not None and config is None:
+        chosen = presets.for_encoder(chosen)
     if env_params:
         merged = {**dict(chosen.env.params), **env_params}
         chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
@@ -816,7 +843,9 @@ def make_agent(
     # Some environments refuse options that are not theirs, so defaults are left out.
     defaults = inspect.signature(make_host).parameters
     host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
-    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
+    agent = Agent(
+        env, chosen, cost_fn=cost_fn, encoder=encoder, host_options=host_options
+    )
     by_setting = any(name.startswith("constraints") for name in settings or ())
     if not (cost_limit is not None or constraints or config or by_setting):
         assumed = assumed_limit(agent.config)
@@ -858,8 +887,8 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
 
     If `orac certify` certified a policy of the run, the agent delivers that one.
-    orac never imports code that a file names: pass `env` and `cost_fn` again if the run
-    used a cost function or an environment from your own module.
+    orac never imports code that a file names: pass `env`, `cost_fn` and `encoder` again if
+    the run used an environment, a cost function or an encoder from your own module.
     """
     path = Path(path)
     if path.is_dir():
@@ -885,7 +914,9 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         state, candidates = loaded.state.agent, loaded.state.candidates
         rounds = loaded.state.rounds
     else:
-        config, state, candidates, steps = saving.load_agent(path)
+        config, state, candidates, steps = saving.load_agent(
+            path, options.get("encoder")
+        )
         agent = Agent(choose_env(config, env), for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
@@ -909,7 +940,8 @@ def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
         f"the agent in {path} must fit the environment, but its networks have other shapes "
         f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
         f"{spec.action_size} in an action and {spec.num_costs} cost(s). Give an "
-        "environment with the spaces and costs of the one it was trained in."
+        "environment with the spaces and costs of the one it was trained in, and the same "
+        "encoder if it has one."
     )
 
 
@@ -951,8 +983,8 @@ def resume(
     """Continue a run from its newest intact checkpoint to the total of its config.
 
     A larger `total_timesteps` trains it further, also if it is finished. Its schedules end
-    at the first total and stay there. As for `load`, pass `env` and `cost_fn` again if they
-    are your own code. Messages about the run go to `log`.
+    at the first total and stay there. As for `load`, pass `env`, `cost_fn` and `encoder`
+    again if they are your own code. Messages about the run go to `log`.
     """
     check_callback(callback)
     run = RunDirectory.open(run_dir)
@@ -971,6 +1003,12 @@ def resume(
             log(
                 f"The run was started with the cost function {config.env.cost_fn} and "
                 f"continues with {agent.config.env.cost_fn}."
+            )
+        encoder = agent.config.agent.encoder
+        if isinstance(encoder, Encoder) and encoder.name != config.agent.encoder:
+            log(
+                f"The run was started with the encoder {config.agent.encoder} and "
+                f"continues with {encoder.name}."
             )
         check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
         logger = RunLogger(run, agent.runner, trackers)
@@ -1060,7 +1098,8 @@ def make_runner(
     host = make_host(env, config.training.num_envs, **options)
     if config.env.id == LAMBDA:
         config = replace(config, env=replace(config.env, id=host.class_name))
-    check_environment(host, seed=config.seed)
+    has_encoder = config.agent.encoder is not None
+    check_environment(host, seed=config.seed, has_encoder=has_encoder)
     check_memory(memory_needs(host.spec, config, with_replay=False))
     # An environment object cannot be copied, so training and evaluation share it.
     if not (isinstance(env, str) or callable(env)):
@@ -1088,7 +1127,10 @@ def run_arguments(path: Path, config: Config) -> str:
     """
     env = config.env
     module = f" --env-id {env.id}" if ":" in env.id else ""
-    return f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
+    arguments = f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
+    encoder = config.agent.encoder
+    encoder = encoder.name if isinstance(encoder, Encoder) else encoder
+    return arguments + (f" --encoder {encoder}" if encoder else "")
 
 
 def name_of_env(env: Any) -> str:

@@ -20,6 +20,7 @@ def run_certify(options: argparse.Namespace) -> int:
         path,
         options.env_id,
         cost_fn=options.cost_fn,
+        encoder=options.encoder,
         host_options=host_options(options),
     )
     result = agent.certify(

@@ -125,6 +125,7 @@ def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
         path,
         options.env_id,
         cost_fn=options.cost_fn,
+        encoder=options.encoder,
         host_options=host_options(options),
     )
     # The directory of a run is <name>/seed-000; a file has no such name.

@@ -43,6 +43,7 @@ from orac.reports.seed_statistics import (
 )
 from orac.reports.tables import Table, to_csv, to_latex, to_markdown, to_text
 from orac.runs.atomic_io import write_text
+from orac.training.encoder_loading import encoder_of_file
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -101,6 +102,9 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     signals: list[int] = []
     if not options.render_only:
         # Check the environments' parameters once, before any worker starts.
+        for case in study.cases:
+            if isinstance(encoder := case.config.agent.encoder, str):
+                encoder_of_file(encoder)
         for env in dict.fromkeys(case.config.env for case in study.cases):
             check_env_module(env.id)
             if env.cost_fn is not None:
