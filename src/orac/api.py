@@ -92,6 +92,7 @@ from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered
 from orac.training.device_loop import DeviceRunner
 from orac.training.encoder_loading import (
+    EncoderPair,
     check_features,
     place_of_encoder,
     with_encoder,
@@ -195,7 +196,7 @@ class Agent:
         config: Config,
         *,
         cost_fn: CostFn | str | None = None,
-        encoder: Any = None,
+        encoder: EncoderPair | str | None = None,
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
         stop_script()
@@ -770,7 +771,7 @@ def make_agent(
     seed: int = 0,
     constraints: Sequence[Constraint] | None = None,
     cost_fn: CostFn | str | None = None,
-    encoder: Any = None,
+    encoder: EncoderPair | str | None = None,
     cost_bound: float | Sequence[float] | None = None,
     num_envs: int | None = None,
     episode_length: int | None = None,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,11 @@ def learner_with(algo, encoder=CONVOLUTION, **changes):
     return make_learner(problem, config.agent)
 
 
-def batch_of_images(learner):
+def new_agent(learner):
+    return jax.jit(lambda key: agent_core.init(key, learner))(jax.random.key(0))
+
+
+def batch_of_images():
     batch = make_batch(small_config("sac-lag"))
     images = jax.random.uniform(jax.random.key(1), (2, len(batch.reward), SIZE))
     seen, following = 255 * images
@@ -49,7 +54,7 @@ def encoders_in(tree):
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_network_has_its_own_parameters_of_the_encoder(algo):
     learner = learner_with(algo, actor_average=0.9)
-    agent = agent_core.init(jax.random.key(0), learner)
+    agent = new_agent(learner)
     count = learner.config.num_cost_critics
     for networks, members in (
         (agent.actor.params, 1),
@@ -70,7 +75,7 @@ def test_every_network_has_its_own_parameters_of_the_encoder(algo):
 
 def test_features_come_before_the_pivot_and_the_action():
     learner = learner_with("orac-lin")
-    agent = agent_core.init(jax.random.key(0), learner)
+    agent = new_agent(learner)
     critic = agent.reward_critics.params[0]
     rows = jax.random.normal(jax.random.key(2), (4, SIZE + 1 + 2))
     network, inputs = encode(critic, rows)
@@ -85,10 +90,9 @@ def test_features_come_before_the_pivot_and_the_action():
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_an_update_moves_every_encoder_and_its_targets(algo):
     learner = learner_with(algo, actor_average=0.5, target_every=1, n_step=1)
-    agent = agent_core.init(jax.random.key(0), learner)
-    new, metrics = agent_core.update(
-        jax.random.key(3), agent, batch_of_images(learner), learner
-    )
+    agent = new_agent(learner)
+    update = jax.jit(partial(agent_core.update, learner=learner))
+    new, metrics = update(jax.random.key(3), agent, batch_of_images())
     before, after = encoders_in(agent), encoders_in(new)
     assert len(before) == len(after) > 0
     for old, moved in zip(before, after, strict=True):
@@ -100,10 +104,11 @@ def test_an_update_moves_every_encoder_and_its_targets(algo):
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_the_policy_and_its_exploration_depend_on_the_image(algo):
     learner = learner_with(algo)
-    agent = agent_core.init(jax.random.key(0), learner)
-    images = batch_of_images(learner).observation
+    agent = new_agent(learner)
+    images = batch_of_images().observation
     context = Context.start(len(images), mean_pivot(agent.pivot.params))
-    action, _ = agent_core.act(jax.random.key(4), agent, images, context, 2.0, learner)
+    act = jax.jit(partial(agent_core.act, learner=learner))
+    action, _ = act(jax.random.key(4), agent, images, context, 2.0)
     assert action.shape == (len(images), 2) and np.isfinite(action).all()
     policy = agent_core.deployed_policy(agent)
     mean = agent_core.mean_action(policy, images, learner)
@@ -112,12 +117,12 @@ def test_the_policy_and_its_exploration_depend_on_the_image(algo):
 
 def test_observations_are_scaled_before_the_encoder():
     learner = learner_with("sac-lag", normalize_observations=True)
-    agent = agent_core.init(jax.random.key(0), learner)
+    agent = new_agent(learner)
     stats = agent.observation_stats._replace(
         seen=jnp.int32(9), mean=jnp.full(SIZE, 100.0), variance=jnp.full(SIZE, 2500.0)
     )
     policy = agent_core.deployed_policy(agent)._replace(observation_stats=stats)
-    images = batch_of_images(learner).observation
+    images = batch_of_images().observation
     raw = learner._replace(config=replace(learner.config, normalize_observations=False))
     np.testing.assert_allclose(
         agent_core.mean_action(policy, images, learner),
@@ -127,7 +132,7 @@ def test_observations_are_scaled_before_the_encoder():
 
 
 def test_without_an_encoder_the_networks_are_plain_layers():
-    agent = agent_core.init(jax.random.key(0), learner_with("orac", encoder=None))
+    agent = new_agent(learner_with("orac", encoder=None))
     assert not encoders_in(agent)
     assert agent.actor.params[0].weight.shape[0] == SIZE
 
@@ -210,13 +215,13 @@ def test_an_encoder_receives_an_observation_in_its_original_shape(name):
 def test_functions_that_are_no_encoder_are_refused(init, apply, message):
     learner = learner_with("sac-lag", Encoder("mine:PAIR", init, apply))
     with pytest.raises(ValueError, match=f"encoder 'mine:PAIR': .*{message}"):
-        agent_core.init(jax.random.key(0), learner)
+        new_agent(learner)
 
 
 def test_a_name_that_was_not_imported_is_refused():
     learner = learner_with("sac-lag", "mine:PAIR")
     with pytest.raises(ValueError, match="'mine:PAIR' must be imported first"):
-        agent_core.init(jax.random.key(0), learner)
+        new_agent(learner)
 
 
 def test_a_file_has_only_the_name_of_an_encoder():

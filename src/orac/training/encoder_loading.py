@@ -5,6 +5,7 @@ As for cost functions, a name that the user types is imported, and one in a file
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,12 @@ from orac.envs.gym_adapter.costs import (
     importable_module,
 )
 
+EncoderPair = tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]
+"""The functions `init(key, observation_shape)` and `apply(params, observation)`."""
 EXAMPLE = "For ENCODER = (init, apply) in my_networks.py write my_networks:ENCODER."
 
 
-def with_encoder(config: Config, encoder: Any) -> Config:
+def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
     """Return the config with this encoder, or with the one that it names.
 
     orac never imports code that a config names, because configs are read from files. Pass
@@ -41,8 +44,6 @@ def with_encoder(config: Config, encoder: Any) -> Config:
         found = encoder_of_file(named)
     elif isinstance(encoder, str):
         found = import_encoder(encoder)
-    elif isinstance(encoder, Encoder):
-        found = encoder
     else:
         init, apply = checked_pair(encoder, "encoder")
         found = Encoder(name_of_pair(init, apply), init, apply)
@@ -89,7 +90,7 @@ def encoder_of_file(name: str) -> Encoder:
     return import_encoder(name)
 
 
-def checked_pair(pair: Any, what: str) -> tuple[Any, Any]:
+def checked_pair(pair: Any, what: str) -> EncoderPair:
     """Return the two functions of an encoder, or raise an error."""
     is_pair = isinstance(pair, tuple | list) and len(pair) == 2
     if not is_pair or not all(map(callable, pair)):

@@ -27,7 +27,13 @@ from orac.core.cost_models import Problem
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.policy import check_archive
-from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
+from orac.runs.arrays import (
+    OtherShapeError,
+    from_json,
+    load_arrays,
+    save_arrays,
+    to_json,
+)
 from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
 from orac.runs.checkpoint import Checkpoints, Loaded
 from orac.runs.directory import RunDirectory, read_meta
@@ -245,6 +251,11 @@ def load_agent(
                 agent, candidates = load_arrays(arrays, (template, held))
             else:
                 agent = load_arrays(arrays, template)
+    except OtherShapeError as error:
+        raise ValueError(
+            f"the agent in {path} has other networks than its config describes. Load it "
+            f"with its own encoder, if it has one: {error}"
+        ) from error
     except UNREADABLE as error:
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is "
