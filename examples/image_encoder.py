@@ -94,7 +94,7 @@ SETTINGS = {
     # Small networks and one gradient step per four steps keep the training short.
     "agent.hidden_sizes": [64, 64],
     "training.gradient_steps": 1 / 4,
-    "training.batch_size": 128,
+    "training.batch_size": 64,
     "training.buffer_size": 20_000,
     "training.learning_starts": 500,
     "evaluation.every": 2_000,
@@ -128,7 +128,7 @@ def draw(journeys: list[tuple[Channel, np.ndarray]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=12_000, help="steps to train for")
+    parser.add_argument("--steps", type=int, default=8_000, help="steps to train for")
     parser.add_argument("--episodes", type=int, default=500, help="to evaluate with")
     parser.add_argument("--out", type=Path, default=Path("channel.png"))
     parser.add_argument("--policy", type=Path, default=Path("channel.stablehlo"))

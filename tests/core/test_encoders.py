@@ -233,5 +233,7 @@ def test_a_file_has_only_the_name_of_an_encoder():
     )
     with pytest.raises(ValueError, match=r"agent\.encoder must be text"):
         serialization.from_dict({"agent": {"encoder": ["a", "b"]}})
+    # The annotations, which users do not check, would refuse a pair first.
+    object.__setattr__(config.agent, "encoder", (examples.init, examples.apply))
     with pytest.raises(ValueError, match=r"Pass the pair itself as encoder="):
-        small_config("orac", encoder=(examples.init, examples.apply))
+        config.agent.__post_init__()

@@ -16,6 +16,7 @@ from orac.config import serialization
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES, NotImported, allow_module
 from orac.runs.directory import read_meta, run_path
 from orac.training.encoder_loading import (
+    checked_pair,
     encoder_of_file,
     import_encoder,
     name_of_pair,
@@ -150,9 +151,6 @@ def test_a_run_records_where_its_encoder_is(whole):
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (examples.init, "must be a pair of functions, init"),
-        ((examples.init,), "must be a pair of functions, init"),
-        ((examples.init, "apply"), "must be a pair of functions, init"),
         ("CONVOLUTION", "its name as module:pair, got 'CONVOLUTION'"),
         ("no_such_module:PAIR", "cannot be imported"),
         (NAME.replace("CONV", "KONV"), "has no pair 'KONVOLUTION'. Did you mean 'CONV"),
@@ -164,6 +162,28 @@ def test_a_run_records_where_its_encoder_is(whole):
 def test_what_is_no_encoder_is_refused_before_training(encoder, message):
     with pytest.raises(ValueError, match=message):
         make(encoder)
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, params, observation):
+        return observation
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (examples.init, "must be a pair of functions, init"),
+        ((examples.init,), "must be a pair of functions, init"),
+        ((examples.init, "apply"), "must be a pair of functions, init"),
+        ((examples.init, Unhashable()), "functions that can be hashed"),
+    ],
+)
+def test_a_pair_must_be_two_functions(pair, message):
+    with pytest.raises(ValueError, match=message):
+        checked_pair(pair, "encoder")
+    assert checked_pair([*CONVOLUTION], "encoder") == CONVOLUTION
 
 
 def test_images_without_an_encoder_get_a_warning_that_names_it():
