@@ -82,8 +82,8 @@ def bare_venv(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def report_venv(wheel, tmp_path_factory):
-    """The same with the extra that draws figures and pages."""
-    return make_venv(tmp_path_factory.mktemp("report"), f"{wheel}[report]")
+    """The same with the extras that draw figures and pages and that export StableHLO."""
+    return make_venv(tmp_path_factory.mktemp("report"), f"{wheel}[report,stablehlo]")
 
 
 def make_venv(path, package):

@@ -142,6 +142,7 @@ EXAMPLES = {
         *("--steps", "6000", "--episodes", "50"),
     ],
     "building_control.py": ["--steps", "800", "--months", "3"],
+    "image_encoder.py": ["--steps", "1200", "--episodes", "10"],
 }
 
 

@@ -1,6 +1,7 @@
 """Exported policies, run by the programs that they are written for."""
 
 import sys
+import types
 
 import gymnasium
 import jax
@@ -10,6 +11,7 @@ import pytest
 from jax import export as jax_export
 
 import orac
+from helpers import encoder_examples
 from orac.core.normalization import ObservationStats
 
 SMALL = {
@@ -165,6 +167,90 @@ def test_a_file_that_exists_is_replaced_only_on_request(plain, ending, tmp_path)
     plain.export(path, overwrite=True)
     inputs, wanted = cases_of(plain, 10)
     np.testing.assert_allclose(RUN[ending](path, inputs), wanted, atol=3e-5)
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    """An agent that sees images; one of its random arrays is a convolution."""
+    agent = orac.ORAC(
+        encoder_examples.Screen,
+        cost_limit=2.0,
+        tail=0.5,
+        encoder=encoder_examples.CONVOLUTION,
+        settings=SMALL,
+    )
+    state = agent.runner.state.agent
+    state = state._replace(
+        actor_average=jax.tree.map(lambda x: 2 * x, state.actor.params)
+    )
+    agent.runner.state = agent.runner.state._replace(agent=state, candidates=())
+    return agent
+
+
+def images_of(agent, batch):
+    """Return random images, the same as inputs of an exported policy, and the actions."""
+    shape = (batch, *encoder_examples.SHAPE)
+    images = np.random.default_rng(3).integers(0, 256, shape, np.uint8)
+    actions, _ = agent.predict(images)
+    return {"observation": images.reshape(batch, -1).astype(np.float32)}, actions
+
+
+@pytest.mark.parametrize(
+    "ending", [".stablehlo", pytest.param(".onnx", marks=pytest.mark.slow)]
+)
+def test_a_policy_with_an_encoder_acts_as_the_agent_predicts(encoded, ending, tmp_path):
+    path = tmp_path / f"policy{ending}"
+    encoded.export(path)
+    for batch in (100, 1):
+        inputs, wanted = images_of(encoded, batch)
+        np.testing.assert_allclose(RUN[ending](path, inputs), wanted, atol=1e-5)
+    assert (images_of(encoded, 100)[1].std(axis=0) > 0.02).all()
+
+
+def test_an_npz_file_cannot_contain_an_encoder(encoded, tmp_path):
+    with pytest.raises(ValueError, match=r"Export it as \.onnx or \.stablehlo"):
+        encoded.export(tmp_path / "policy.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_in_onnx_needs_its_converter(encoded, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax2onnx", None)
+    with pytest.raises(ImportError, match=r'pip install "orac-rl\[onnx-encoder\]"'):
+        encoded.export(tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (lambda *rest, **options: 1 / 0, "cannot be converted to ONNX .ZeroDivision"),
+        (None, "gives other actions than the policy"),
+    ],
+)
+def test_a_wrong_conversion_to_onnx_is_found(
+    encoded, convert, message, tmp_path, monkeypatch
+):
+    import onnx
+
+    def all_zeros(*rest, **options):
+        """Return a model of the right inputs and outputs that ignores the observation."""
+        kind, helper = onnx.TensorProto.FLOAT, onnx.helper
+        size = int(np.prod(encoder_examples.SHAPE))
+        weight = onnx.numpy_helper.from_array(np.zeros((size, 2), np.float32), "weight")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["observation", "weight"], ["action"])],
+            "policy",
+            [helper.make_tensor_value_info("observation", kind, ["batch", size])],
+            [helper.make_tensor_value_info("action", kind, ["batch", 2])],
+            [weight],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+    converter = types.SimpleNamespace(to_onnx=convert or all_zeros)
+    monkeypatch.setitem(sys.modules, "jax2onnx", converter)
+    with pytest.raises(ValueError, match=message):
+        encoded.export(tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

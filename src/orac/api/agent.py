@@ -15,7 +15,7 @@ import numpy as np
 from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
 from orac.api.evaluation import Evaluation, checked_tails, summarised
 from orac.config import presets, serialization
-from orac.config.schema import Config, Constraint, TrainingConfig
+from orac.config.schema import Config, Constraint, Encoder, TrainingConfig
 from orac.config.validation import NonFiniteError, check_choice, check_count, check_seed
 from orac.core.agent import (
     AgentState,
@@ -49,6 +49,12 @@ from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
 from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered
+from orac.training.encoder_loading import (
+    EncoderPair,
+    check_features,
+    place_of_encoder,
+    with_encoder,
+)
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Counters, run_loop, uses_mean
@@ -86,18 +92,23 @@ class Agent:
         config: Config,
         *,
         cost_fn: CostFn | str | None = None,
+        encoder: EncoderPair | str | None = None,
         host_options: Mapping[str, Any] | None = None,
     ) -> None:
         stop_script()
         presets.check_algorithm(config)
         keep_compiled_programs()
         config, cost_function = with_cost_fn(config, cost_fn)
+        config = with_encoder(config, encoder)
         self._meta: dict[str, Any] = {}
         """Additional entries for meta.json of this agent's run."""
         if cost_function is not None:
             place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
             self._meta["cost_fn"] = place
+        if isinstance(config.agent.encoder, Encoder):
+            self._meta["encoder"] = place_of_encoder(config.agent.encoder)
         self.runner = make_runner(env, config, cost_function, host_options or {})
+        check_features(self.runner.state.agent, self.runner.state.observation, config)
         self.run_path: Path | None = None
         self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
@@ -347,6 +358,10 @@ class Agent:
         again = ["env=..."] * (not is_env_id(env))
         again += ["cost_fn=..."] * (
             cost_fn is not None and not can_be_imported(cost_fn)
+        )
+        encoder = self.config.agent.encoder
+        again += ["encoder=..."] * (
+            isinstance(encoder, Encoder) and not can_be_imported(encoder.name)
         )
         if again:
             arguments = ", ".join([repr(str(path)), *again])

@@ -17,6 +17,7 @@ from orac.config.schema import Config, Constraint
 from orac.config.validation import check_range, unknown_name
 from orac.envs.gym_adapter.costs import CostFn
 from orac.envs.gym_adapter.make import make_host
+from orac.training.encoder_loading import EncoderPair
 
 Options = ParamSpec("Options")
 
@@ -69,6 +70,7 @@ def make_agent(
     seed: int = 0,
     constraints: Sequence[Constraint] | None = None,
     cost_fn: CostFn | str | None = None,
+    encoder: EncoderPair | str | None = None,
     cost_bound: float | Sequence[float] | None = None,
     num_envs: int | None = None,
     episode_length: int | None = None,
@@ -95,6 +97,10 @@ def make_agent(
         cost_fn: Function of (observation, action, next_observation, info) that returns
             the cost of a step, or its name, `"module:function"`. By default the cost is
             `info["cost"]`.
+        encoder: Functions `(init, apply)` that turn an observation, such as an image, into
+            features for every network, or their name, `"module:name"`
+            (see `core.encoders`). They receive raw observations: of a preset,
+            `agent.normalize_observations` is switched off.
         cost_bound: Largest possible cost of an episode, which certificates need.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
@@ -110,6 +116,8 @@ def make_agent(
     """
     name = env if isinstance(env, str) else name_of_env(env)
     chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
+    if encoder is not None and config is None:
+        chosen = presets.for_encoder(chosen)
     if env_params:
         merged = {**dict(chosen.env.params), **env_params}
         chosen = replace(chosen, env=replace(chosen.env, params=tuple(merged.items())))
@@ -135,7 +143,9 @@ def make_agent(
     # Some environments reject unknown options, so options with default values are left out.
     defaults = inspect.signature(make_host).parameters
     host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
-    agent = Agent(env, chosen, cost_fn=cost_fn, host_options=host_options)
+    agent = Agent(
+        env, chosen, cost_fn=cost_fn, encoder=encoder, host_options=host_options
+    )
     by_setting = any(name.startswith("constraints") for name in settings or ())
     if not (cost_limit is not None or constraints or config or by_setting):
         assumed = assumed_limit(agent.config)

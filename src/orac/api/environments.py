@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from orac import envs
-from orac.config.schema import Config
+from orac.config.schema import Config, Encoder
 from orac.config.validation import check_choice
 from orac.envs.base import EnvSpec
 from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
@@ -89,7 +89,8 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
     host = make_host(env, config.training.num_envs, **options)
     if config.env.id == LAMBDA:
         config = replace(config, env=replace(config.env, id=host.class_name))
-    check_environment(host, seed=config.seed)
+    has_encoder = config.agent.encoder is not None
+    check_environment(host, seed=config.seed, has_encoder=has_encoder)
     check_memory(memory_needs(host.spec, config, with_replay=False))
     # An environment object cannot be copied, so training and evaluation share it.
     if not (isinstance(env, str) or callable(env)):
@@ -165,4 +166,7 @@ def run_arguments(path: Path, config: Config) -> str:
     """
     env = config.env
     module = f" --env-id {env.id}" if ":" in env.id else ""
-    return f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
+    arguments = f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
+    encoder = config.agent.encoder
+    encoder = encoder.name if isinstance(encoder, Encoder) else encoder
+    return arguments + (f" --encoder {encoder}" if encoder else "")

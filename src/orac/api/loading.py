@@ -18,7 +18,7 @@ from orac.api.environments import (
     run_arguments,
 )
 from orac.config import serialization
-from orac.config.schema import Config
+from orac.config.schema import Config, Encoder
 from orac.envs.base import EnvSpec
 from orac.runs.arrays import OtherShapeError
 from orac.runs.checkpoint import Checkpoints
@@ -35,8 +35,8 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
 
     If `orac certify` certified a policy of the run, the agent delivers that one.
-    orac never imports code that a file names: pass `env` and `cost_fn` again if the run
-    used a cost function or an environment from your own module.
+    orac never imports code that a file names: pass `env`, `cost_fn` and `encoder` again if
+    the run used an environment, a cost function or an encoder from your own module.
     """
     path = Path(path)
     if path.is_dir():
@@ -62,7 +62,9 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         state, candidates = loaded.state.agent, loaded.state.candidates
         rounds = loaded.state.rounds
     else:
-        config, state, candidates, steps = saving.load_agent(path)
+        config, state, candidates, steps = saving.load_agent(
+            path, options.get("encoder")
+        )
         agent = Agent(choose_env(config, env), for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
@@ -94,8 +96,8 @@ def resume(
     """Continue a run from its newest intact checkpoint to the total of its config.
 
     A larger `total_timesteps` trains it further, even if it is finished. Its schedules
-    still end at the first total. As for `load`, pass `env` and `cost_fn` again if they are
-    your own code. Messages about the run go to `log`.
+    still end at the first total. As for `load`, pass `env`, `cost_fn` and `encoder` again
+    if they are your own code. Messages about the run go to `log`.
     """
     check_callback(callback)
     run = RunDirectory.open(run_dir)
@@ -114,6 +116,12 @@ def resume(
             log(
                 f"The run was started with the cost function {config.env.cost_fn} and "
                 f"continues with {agent.config.env.cost_fn}."
+            )
+        encoder = agent.config.agent.encoder
+        if isinstance(encoder, Encoder) and encoder.name != config.agent.encoder:
+            log(
+                f"The run was started with the encoder {config.agent.encoder} and "
+                f"continues with {encoder.name}."
             )
         check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
         logger = RunLogger(run, agent.runner, trackers)
@@ -183,5 +191,6 @@ def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
         f"the agent in {path} must fit the environment, but its networks have other shapes "
         f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
         f"{spec.action_size} in an action and {spec.num_costs} cost(s). Give an "
-        "environment with the spaces and costs of the one it was trained in."
+        "environment with the spaces and costs of the one it was trained in, and the same "
+        "encoder if it has one."
     )

@@ -29,6 +29,7 @@ EXTRAS = {
     "video": (("imageio", "imageio_ffmpeg"), "MP4 films"),
     "tensorboard": (("tensorboardX",), "TensorBoard events"),
     "onnx": (("onnx",), "policies as ONNX files"),
+    "onnx-encoder": (("jax2onnx",), "policies with an encoder as ONNX files"),
     "stablehlo": (("flatbuffers",), "policies as StableHLO files"),
     # `orac.envs.safety` knows which modules it needs.
     "safety": ((), "Safety-Gymnasium"),

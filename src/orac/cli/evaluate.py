@@ -157,6 +157,7 @@ def load_agent(options: argparse.Namespace) -> Agent:
         options.run_dir,
         options.env_id,
         cost_fn=options.cost_fn,
+        encoder=options.encoder,
         host_options=host_options(options),
     )
 

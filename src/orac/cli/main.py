@@ -50,6 +50,8 @@ The function `run_<name>` of the module runs the command.
 """
 LIGHT_COMMANDS = ("config", "agents", "envs", "train")
 """Commands that do not need JAX, or only after their options were checked."""
+FUNCTION_OPTIONS = {"--cost-fn": "cost_fn", "--encoder": "encoder"}
+"""Options that name functions of the user's, with their names in Python and meta.json."""
 OUT_OF_MEMORY = (
     "there is not enough memory. Lower training.buffer_size, training.num_envs or "
     "agent.hidden_sizes, or close other programs."
@@ -84,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         message = OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
         if missing := getattr(error, "options", ()):
-            if missing[0] == "--cost-fn" and not hasattr(options, "cost_fn"):
-                # Studies take their cost functions only from files.
+            if not hasattr(options, FUNCTION_OPTIONS.get(missing[0], "command")):
+                # Studies take cost functions and encoders only from files.
                 missing = "--import", error.module  # pyright: ignore[reportAttributeAccessIssue]
             typed = sys.argv[1:] if arguments is None else [*arguments]
             message += f" Type: {import_command(typed, missing, options)}"
@@ -104,7 +106,7 @@ def import_command(
 ) -> str:
     """Return the command again, with the options that let it import the user's code.
 
-    If the run's cost function is in another folder, the command names that folder.
+    If the run's function is in another folder, the command names that folder.
     """
     from orac.envs.gym_adapter.costs import search_path
     from orac.runs.directory import read_meta
@@ -112,14 +114,14 @@ def import_command(
     command = shlex.join(["orac", *typed, *missing])
     run = getattr(options, "run_dir", None) or getattr(options, "source", None)
     if (
-        missing[0] != "--cost-fn"
+        missing[0] not in FUNCTION_OPTIONS
         or run is None
         or not (Path(run) / "meta.json").exists()
     ):
         return command
     # As with `python -m`, a module is found in the working directory.
     sys.path.insert(0, os.getcwd())
-    folder = search_path(read_meta(run).get("cost_fn"))
+    folder = search_path(read_meta(run).get(FUNCTION_OPTIONS[missing[0]]))
     if folder is None:
         return command
     more = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
@@ -195,7 +197,8 @@ def prepare(options: argparse.Namespace) -> None:
         choose_device(options.device)
     env_id = getattr(options, "env_id", None) or ""
     imports = getattr(options, "imports", ())
-    if getattr(options, "cost_fn", None) or ":" in env_id or imports:
+    typed = any(getattr(options, name, None) for name in FUNCTION_OPTIONS.values())
+    if typed or ":" in env_id or imports:
         # As with `python -m`, a user's module is found in the working directory.
         sys.path.insert(0, os.getcwd())
     if options.command not in LIGHT_COMMANDS:

@@ -59,16 +59,23 @@ def add_set_option(parser: ArgumentParser, description: str) -> None:
     )
 
 
-def add_cost_fn_option(parser: ArgumentParser) -> None:
+def add_function_options(parser: ArgumentParser) -> None:
+    """Add the options that name functions of the user's."""
     parser.add_argument(
         "--cost-fn",
         metavar="MODULE:FUNCTION",
         help="import this function of (obs, action, next_obs, info) to compute the cost",
     )
+    parser.add_argument(
+        "--encoder",
+        metavar="MODULE:NAME",
+        help="import this pair of functions (init, apply), which turns observations into "
+        "features in front of every network",
+    )
 
 
 def add_cost_and_device_options(parser: ArgumentParser) -> None:
-    add_cost_fn_option(parser)
+    add_function_options(parser)
     parser.add_argument(
         "--cost-bound",
         type=float,
@@ -270,7 +277,7 @@ def add_tune_options(parser: ArgumentParser) -> None:
     )
     about = "name of the study in the database (default: <environment>-<agent>)"
     option("--study-name", metavar="NAME", help=about)
-    add_cost_fn_option(parser)
+    add_function_options(parser)
     add_import_option(parser)
 
 

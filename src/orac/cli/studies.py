@@ -88,11 +88,11 @@ def run_tune(options: argparse.Namespace) -> int:
     # The workers may import the modules that were typed here, but none that a file names.
     env_id = options.env_id or ""
     module = "" if is_of_library(env_id) else env_id.rpartition(":")[0]
-    for name in (module, (options.cost_fn or "").partition(":")[0]):
+    for name in (module, options.cost_fn or "", options.encoder or ""):
         if name:
-            allow_module(name)
+            allow_module(name.partition(":")[0])
     env = options.env_id or choose_env(config, None)
-    agent = Agent(env, config, cost_fn=options.cost_fn)
+    agent = Agent(env, config, cost_fn=options.cost_fn, encoder=options.encoder)
     config = agent.config
     agent.close()
     del agent

@@ -39,6 +39,7 @@ def run_train(options: argparse.Namespace) -> int:
 
     making: dict[str, Any] = {
         "cost_fn": options.cost_fn,
+        "encoder": options.encoder,
         "host_options": host_options(options),
     }
     if config is None:
@@ -121,6 +122,8 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     if module := config.env.id.rpartition(":")[0]:
         # The user has typed it, or `--import` has named it.
         allow_module(module)
+    if options.encoder is not None:
+        allow_module(options.encoder.partition(":")[0])
     bounds = options.cost_bound
     runs = [
         PlannedRun(
@@ -187,6 +190,7 @@ def run_resume(options: argparse.Namespace) -> int:
         options.env_id,
         total_timesteps=options.total_steps,
         cost_fn=options.cost_fn,
+        encoder=options.encoder,
         host_options=host_options(options),
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
@@ -222,6 +226,8 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
         chosen = "orac/GuardedMaze-v0" if options.env_id is None else options.env_id
         algo = "orac" if options.algo is None else options.algo
         base = presets.preset(algo, chosen, options.preset)
+        if getattr(options, "encoder", None) is not None:
+            base = presets.for_encoder(base)
     given = {
         "seed": options.seed,
         "training.total_steps": options.total_steps,

@@ -296,6 +296,14 @@ def with_algorithm(config: Config, algo: str) -> Config:
     return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
 
 
+def for_encoder(config: Config) -> Config:
+    """Return the settings for networks with an encoder, which sees raw observations.
+
+    Statistics of each pixel would change what a convolution sees from place to place.
+    """
+    return replace(config, agent=replace(config.agent, normalize_observations=False))
+
+
 def check_algorithm(config: Config) -> None:
     """Raise an error if a config's fields contradict its `algo`."""
     check_choice("algo", config.algo, ALGORITHMS)

@@ -275,6 +275,18 @@ class ExplorationConfig:
 
 
 @dataclass(frozen=True)
+class Encoder:
+    """A pair of functions in front of every network, and the name of the pair.
+
+    `core.encoders` describes the functions. A file has only the name.
+    """
+
+    name: str
+    init: Callable[[Any, Any], Any]
+    apply: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """The learner. Agents differ in `risk_form`, `behaviour` and number of cost critics."""
 
@@ -351,6 +363,9 @@ class AgentConfig:
     """Maximum norm of each network's gradient, per ensemble member; none: no clipping."""
     normalize_observations: bool = False
     """Scale observations by running statistics, which are part of the agent's state."""
+    encoder: str | Encoder | None = None
+    """Functions that turn observations into features, as module:name; only --encoder imports
+    them."""
     reward_scale: Positive = 1.0
     """Factor on rewards in the learner; logged rewards and values are without it."""
     normalize_rewards: bool = False
@@ -377,6 +392,11 @@ class AgentConfig:
             raise ValueError(
                 "agent.recentre_quantiles needs agent.risk_form 'quantile', got "
                 f"{self.risk_form!r}. Switch it off, or change the form."
+            )
+        if not isinstance(self.encoder, str | Encoder | None):
+            raise ValueError(
+                "agent.encoder must be the name of a pair of functions, as module:name, got "
+                f"{self.encoder!r}. Pass the pair itself as encoder=(init, apply)."
             )
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from orac.config.schema import Config, EnvConfig
+from orac.config.schema import Config, Encoder, EnvConfig
 from orac.config.validation import frozen_value, read_text, unknown_name
 
 MAX_YAML_BYTES = 1 << 18
@@ -28,6 +28,8 @@ MAX_YAML_VALUES = 50_000
 
 def to_dict(value: Any) -> Any:
     """Return a config as plain lists and dicts, in the order of its fields."""
+    if isinstance(value, Encoder):
+        return value.name
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         plain = {
             f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from orac.config.schema import AgentConfig
 from orac.core import critics, exploration, lagrange, networks, normalization
 from orac.core.cost_models import Context, CostModel, Problem, mean_pivot, sample_pivot
+from orac.core.encoders import init_encoded
 from orac.core.lagrange import Multiplier
 from orac.core.normalization import ObservationStats
 from orac.core.optimizers import Optimizers, ParamState, apply_gradients, init_params
@@ -78,7 +79,7 @@ class PolicyState(NamedTuple):
     """The parameters of a policy, as they are evaluated, stored as a candidate and
     exported."""
 
-    actor: networks.Mlp
+    actor: networks.Network
     observation_stats: ObservationStats
     pivot: Float[Array, " constraint"]
 
@@ -105,14 +106,21 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
     """Return an agent with new networks; target critics start as copies."""
     problem, config, optimizers = learner.problem, learner.config, learner.optimizers
     actor_key, reward_key, cost_key = jax.random.split(key, 3)
-    inputs = learner.costs.input_size
-    actor = networks.init_actor(
-        actor_key, inputs, problem.action_size, config.hidden_sizes, config.layer_norm
+    inputs, hidden = learner.costs.input_size, config.hidden_sizes
+
+    def init_actor(key: Array, size: int) -> networks.Mlp:
+        outputs = problem.action_size
+        return networks.init_actor(key, size, outputs, hidden, config.layer_norm)
+
+    def init_critic(key: Array, size: int) -> networks.Mlp:
+        return networks.init_mlp(key, (size, *hidden, 1), config.norms_critics)
+
+    actor = init_encoded(actor_key, inputs, init_actor, problem, config)
+    rows = inputs + problem.action_size
+    reward = tuple(
+        init_encoded(k, rows, init_critic, problem, config)
+        for k in jax.random.split(reward_key, 2)
     )
-    sizes = (inputs + problem.action_size, *config.hidden_sizes, 1)
-    reward_keys = jax.random.split(reward_key, 2)
-    norms = config.norms_critics
-    reward = tuple(networks.init_mlp(k, sizes, norms) for k in reward_keys)
     cost = learner.costs.init(cost_key)
     temperature = jnp.log(jnp.float32(config.initial_temperature))
     count = problem.num_constraints
@@ -418,7 +426,7 @@ def reward_scale(state: AgentState, learner: Learner) -> Array | float:
     return config.reward_scale / unit
 
 
-def average_actor(average: Any, actor: networks.Mlp, config: AgentConfig) -> Any:
+def average_actor(average: Any, actor: networks.Network, config: AgentConfig) -> Any:
     """Move the averaged actor towards the actor; without averaging, do nothing."""
     share = 1 - config.actor_average**config.actor_every
     return (
@@ -520,7 +528,7 @@ def update_actor(
     reward_params, cost_params = critic_params
     temperature = jnp.exp(state.log_temperature.params)
 
-    def loss(actor: networks.Mlp) -> tuple[Array, tuple[Array, Array, Metrics]]:
+    def loss(actor: networks.Network) -> tuple[Array, tuple[Array, Array, Metrics]]:
         mean, std = networks.apply_actor(actor, inputs)
         action, log_prob = networks.sample_action(action_key, mean, std)
         value = reward_values(reward_params, inputs, action).min(axis=0)

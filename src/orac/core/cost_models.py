@@ -32,6 +32,8 @@ class Problem:
     """Costs of a step are divided by these; None: costs are learned as they are."""
     horizon_share: float = 1.0
     """Discounted length of an episode, with the rewards' discount, over its length."""
+    observation_structure: str = ""
+    """What a flat observation was, for an encoder: `EnvSpec.observation_structure`."""
 
     @property
     def num_constraints(self) -> int:
@@ -62,6 +64,7 @@ def make_problem(
     cost_discount: float,
     discount: float = 1.0,
     divide_by_limit: bool = False,
+    observation_structure: str = "",
 ) -> Problem:
     """Return the problem with its episode limits converted to critic units. Eq. (6).
 
@@ -78,7 +81,15 @@ def make_problem(
         units = tuple(convert(constraint.unit) for constraint in constraints)
         limits = tuple(x / unit for x, unit in zip(limits, units, strict=True))
     share = risk.cost_value_limit(1.0, discount, episode_length)
-    return Problem(observation_size, action_size, constraints, limits, units, share)
+    return Problem(
+        observation_size,
+        action_size,
+        constraints,
+        limits,
+        units,
+        share,
+        observation_structure,
+    )
 
 
 class Context(NamedTuple):

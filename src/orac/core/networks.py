@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from orac.core.encoders import Encoded, encode
+
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 EPSILON = 1e-5
 """Added to the variance in a layer norm."""
@@ -27,6 +29,8 @@ class Layer(NamedTuple):
 
 
 Mlp = tuple[Layer, ...]
+Network = Mlp | Encoded
+"""Layers, or layers behind an encoder."""
 
 
 def init_layer(
@@ -107,8 +111,9 @@ def apply_layer(layer: Layer, rows: Float[Array, "rows input"]) -> Array:
     return normalize(layer, product + broadcast_rows(bias, product.shape))
 
 
-def apply_mlp(layers: Mlp, rows: Float[Array, "rows input"]) -> Array:
+def apply_mlp(network: Network, rows: Float[Array, "rows input"]) -> Array:
     """Apply the layers with a ReLU between them and none after the last."""
+    layers, rows = encode(network, rows)
     for layer in layers[:-1]:
         rows = jax.nn.relu(apply_layer(layer, rows))
     return apply_layer(layers[-1], rows)
@@ -127,7 +132,7 @@ def init_actor(
 
 
 def apply_actor(
-    actor: Mlp, observation: Float[Array, "batch observation"]
+    actor: Network, observation: Float[Array, "batch observation"]
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
     """Return mean and standard deviation of the policy before its tanh. Eq. (12)."""
     mean, raw = jnp.split(apply_mlp(actor, observation), 2, axis=-1)
@@ -160,7 +165,7 @@ def sample_action(
 
 
 def apply_ensemble(
-    members: tuple[Mlp, ...], rows: Float[Array, "batch input"]
+    members: tuple[Network, ...], rows: Float[Array, "batch input"]
 ) -> Float[Array, "ensemble batch quantile"]:
     """Apply every member to the same rows. A scalar critic has one quantile."""
     return jnp.stack([apply_mlp(member, rows) for member in members])

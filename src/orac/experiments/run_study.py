@@ -30,6 +30,7 @@ from orac.experiments.study import Study, plan
 from orac.reports.seed_statistics import BANDS
 from orac.reports.tables import Table, to_latex, to_markdown, to_text
 from orac.runs.atomic_io import write_text
+from orac.training.encoder_loading import encoder_of_file
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -133,6 +134,9 @@ def train(
         if not missing:
             return []
     # Check the environments' parameters once, before any worker starts.
+    for run in missing:
+        if isinstance(encoder := run.config.agent.encoder, str):
+            encoder_of_file(encoder)
     for env in dict.fromkeys(run.config.env for run in missing):
         check_env_module(env.id)
         if env.cost_fn is not None:

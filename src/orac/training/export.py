@@ -10,9 +10,13 @@ An exported policy takes observations as the environment returns them and return
 the environment's action space. The file contains both scalings. A policy that samples its
 actions takes standard normal numbers as a second input, `noise`; `.npz` can draw them
 itself.
+
+A policy with an encoder contains functions of the user's, which only StableHLO covers in
+general. ONNX covers what the package jax2onnx converts, and `.npz` has no encoders.
 """
 
 import io
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,17 +28,19 @@ from jaxtyping import Array
 
 from orac.config.schema import Config
 from orac.config.validation import import_extra
-from orac.core import agent as agent_core
 from orac.core import normalization
 from orac.core.agent import PolicyState
+from orac.core.encoders import Encoded
 from orac.core.networks import EPSILON, LOG_STD_MAX, LOG_STD_MIN
-from orac.envs.base import EnvSpec, to_box
+from orac.envs.base import EnvSpec
 from orac.runs.atomic_io import atomic_file
-from orac.training.state import learner_for
+from orac.training.state import learner_for, noise_policy
 
 FORMAT = 1
 OPSET, IR_VERSION = 17, 8
 """ONNX versions of 2022, the oldest with layer norms, so that old runtimes read a file."""
+ENCODER_OPSET = 18
+"""ONNX version of policies with an encoder, the oldest that jax2onnx writes correctly."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """Platforms for which a StableHLO file is compiled, wherever it was exported."""
 
@@ -76,6 +82,11 @@ def policy_arrays(
     config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
 ) -> dict[str, Any]:
     """Return everything that `orac.policy.Policy` needs, by name."""
+    if isinstance(policy.actor, Encoded):
+        raise ValueError(
+            "a policy with an encoder cannot be exported as .npz, because only JAX can run "
+            "the encoder. Export it as .onnx or .stablehlo."
+        )
     arrays: dict[str, Any] = {
         "format": np.int64(FORMAT),
         "num_layers": np.int64(len(policy.actor)),
@@ -116,6 +127,9 @@ def to_onnx(
 ) -> bytes:
     """Return the policy as an ONNX model with inputs in batches of any size."""
     onnx = import_extra("An .onnx file", "onnx", "onnx", "onnx.numpy_helper")
+    if isinstance(policy.actor, Encoded):
+        model = convert_to_onnx(config, spec, policy, uses_mean_action)
+        return finish_onnx(onnx, model, config, spec, uses_mean_action)
     arrays = policy_arrays(config, spec, policy, uses_mean_action)
     constants: dict[str, np.ndarray] = {}
     nodes: list[Any] = []
@@ -176,6 +190,13 @@ def to_onnx(
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
+    return finish_onnx(onnx, model, config, spec, uses_mean_action)
+
+
+def finish_onnx(
+    onnx: Any, model: Any, config: Config, spec: EnvSpec, uses_mean_action: bool
+) -> bytes:
+    """Add a description of the policy to an ONNX model, check it, and return its bytes."""
     about = {"agent": config.algo, "env": config.env.id}
     about["action"] = "mean" if uses_mean_action else "sampled with the noise"
     if spec.observation_structure:
@@ -192,19 +213,79 @@ def to_stablehlo(
     import_extra("A .stablehlo file", "stablehlo", "flatbuffers")
     from jax import export
 
-    learner = learner_for(spec, config)
-
-    def act(observation: Array, *noise: Array) -> Array:
-        """Return the action for one observation. `vmap` adds the batch of unknown size."""
-        mean, std = agent_core.policy(policy, observation[None], learner)
-        pre_tanh = mean + std * noise[0] if noise else mean
-        return to_box(spec, jnp.tanh(pre_tanh))[0]
-
     (batch,) = export.symbolic_shape("batch")
-    sizes = [spec.observation_size, *(() if uses_mean_action else (spec.action_size,))]
+    sizes = input_sizes(spec, uses_mean_action).values()
     inputs = [jax.ShapeDtypeStruct((batch, size), jnp.float32) for size in sizes]
-    exported = export.export(jax.jit(jax.vmap(act)), platforms=PLATFORMS)(*inputs)
+    act = jax.jit(batched_policy(config, spec, policy))
+    exported = export.export(act, platforms=PLATFORMS)(*inputs)
     return bytes(exported.serialize())
+
+
+def input_sizes(spec: EnvSpec, uses_mean_action: bool) -> dict[str, int]:
+    """Return the inputs of an exported policy by name, with the width of their rows."""
+    sizes = {"observation": spec.observation_size}
+    return sizes if uses_mean_action else sizes | {"noise": spec.action_size}
+
+
+def batched_policy(
+    config: Config, spec: EnvSpec, policy: PolicyState
+) -> Callable[..., Array]:
+    """Return the policy as a function of observations and, if it samples, noise.
+
+    `vmap` adds the batch, whose size may be unknown when the function is converted.
+    """
+    act = noise_policy(spec, config)
+    return jax.vmap(lambda *row: act(policy, *(x[None] for x in row))[0])
+
+
+def convert_to_onnx(
+    config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
+) -> Any:
+    """Return a policy with an encoder as an ONNX model, converted from JAX.
+
+    The model is run and compared with the policy, because not every function of JAX is
+    converted correctly.
+    """
+    what = "An .onnx file of a policy with an encoder"
+    jax2onnx = import_extra(what, "onnx-encoder", "jax2onnx")
+    onnxruntime = import_extra(what, "onnx-encoder", "onnxruntime")
+    sizes = input_sizes(spec, uses_mean_action)
+    act = batched_policy(config, spec, policy)
+    generator = np.random.default_rng(0)
+    rows = {
+        name: generator.normal(size=(7, size)).astype(np.float32)
+        for name, size in sizes.items()
+    }
+    log = logging.getLogger("onnx_ir")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        model = jax2onnx.to_onnx(
+            act,
+            [("batch", size) for size in sizes.values()],
+            model_name="policy",
+            opset=ENCODER_OPSET,
+            input_names=[*sizes],
+            output_names=["action"],
+        )
+        model.ir_version = IR_VERSION
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        (found,) = session.run(["action"], rows)
+    except Exception as error:  # Neither package has a base class of its errors.
+        said = (str(error).splitlines() or [""])[0].rstrip(".")
+        raise ValueError(
+            f"the encoder cannot be converted to ONNX ({type(error).__name__}: {said}). "
+            "Export the policy as .stablehlo, or write the encoder with other functions."
+        ) from error
+    finally:
+        log.setLevel(level)
+    if not np.allclose(found, np.asarray(act(*rows.values())), rtol=1e-3, atol=1e-3):
+        raise ValueError(
+            "the encoder was converted to ONNX, but the model gives other actions than the "
+            "policy. Export the policy as .stablehlo, or write the encoder with other "
+            "functions."
+        )
+    return model
 
 
 WRITERS: dict[str, Writer] = {

@@ -19,7 +19,12 @@ from orac.core.agent import PolicyState
 from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
-from orac.evaluation.rollout import Episodes, roll_out_host
+from orac.evaluation.rollout import (
+    Episodes,
+    HostPolicy,
+    check_culprits,
+    roll_out_host,
+)
 from orac.policy import Policy
 from orac.training.device_loop import choose_action
 from orac.training.export import policy_arrays
@@ -33,6 +38,7 @@ from orac.training.state import (
     in_order_of,
     init_train_state,
     learner_for,
+    noise_policy,
     start_episodes,
     without_seed,
 )
@@ -122,18 +128,33 @@ class HostRunner:
         """Play whole episodes of a policy; `seed` replaces the run's key.
 
         The policy is computed with NumPy, which is several times faster than a compiled
-        call for the few observations of a step.
+        call for the few observations of a step. One with an encoder is compiled.
         """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
-        arrays = policy_arrays(self.config, self.spec, policy, deterministic)
+        if self.config.agent.encoder is None:
+            act = Policy(policy_arrays(self.config, self.spec, policy, deterministic))
+        else:
+            act = self._compiled_policy(policy)
         env = self.evaluation_env
         shared = env is self.env
         env_state = self.env.get_state() if shared else None
-        rolled = roll_out_host(key, Policy(arrays), env, episodes, not deterministic)
+        rolled = roll_out_host(key, act, env, episodes, not deterministic)
         if shared:
             # The only environment was used: restore its state, or start new episodes.
             self.restore(self.state, env_state)
         return rolled
+
+    def _compiled_policy(self, policy: PolicyState) -> HostPolicy:
+        """Return a policy with an encoder as a function of NumPy arrays."""
+        act = jax.jit(noise_policy(self.spec, without_seed(self.config)))
+
+        def act_on_host(rows: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
+            given = () if noise is None else (noise.astype(np.float32),)
+            action = np.asarray(act(policy, rows, *given))
+            check_culprits(np.where(np.isfinite(action).all(axis=1), 0, 2))
+            return action
+
+        return act_on_host
 
     def host_state(self) -> dict[str, Any] | None:
         """Return the environment's state for a checkpoint; None if it cannot be saved."""

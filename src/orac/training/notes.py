@@ -23,7 +23,7 @@ def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
     """Return one sentence for each setting that may not do what the user expects."""
     notes = [cannot_certify(c, bound_of(c, spec)) for c in config.constraints]
     notes = [f"{note}." for note in notes if note]
-    if spec.observation_structure:
+    if spec.observation_structure and config.agent.encoder is None:
         notes.append(
             f"observations are flattened to {spec.observation_size:,} numbers: "
             f"{flat_parts(json.loads(spec.observation_structure))}."

@@ -27,11 +27,18 @@ from orac.core.cost_models import Problem
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.policy import check_archive
-from orac.runs.arrays import from_json, load_arrays, save_arrays, to_json
+from orac.runs.arrays import (
+    OtherShapeError,
+    from_json,
+    load_arrays,
+    save_arrays,
+    to_json,
+)
 from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
 from orac.runs.checkpoint import Checkpoints, Loaded
 from orac.runs.directory import RunDirectory, read_meta
 from orac.training import delivery, notes
+from orac.training.encoder_loading import with_encoder
 from orac.training.health import first_not_finite
 from orac.training.state import empty_replay, problem_for
 
@@ -178,6 +185,7 @@ def save_agent(
         "cost_value_limits": problem.cost_value_limits,
         "cost_units": problem.cost_units,
         "horizon_share": problem.horizon_share,
+        "observation_structure": problem.observation_structure,
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "agent.arrays"
@@ -191,10 +199,12 @@ def save_agent(
             write(packed.read_bytes())
 
 
-def load_agent(path: str | Path) -> tuple[Config, AgentState, Any, int]:
+def load_agent(
+    path: str | Path, encoder: Any = None
+) -> tuple[Config, AgentState, Any, int]:
     """Read config, agent, candidates and number of steps from a file of `save_agent`.
 
-    Any other file raises a `ValueError`.
+    `encoder` is that of the agent, if it has one. Any other file raises a `ValueError`.
     """
     path = Path(path)
     if not path.exists():
@@ -207,6 +217,7 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any, int]:
         ):
             text = _member(archive, "config.yaml", MAX_TEXT_BYTES).decode()
             config = serialization.parse(text, f"config.yaml in {path}")
+            config = with_encoder(config, encoder)
             sizes = json.loads(_member(archive, "sizes.json", MAX_TEXT_BYTES))
             for name in ("observation_size", "action_size"):
                 check_count(f"{name} in {path}", sizes[name])
@@ -222,6 +233,7 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any, int]:
                 if sizes.get("cost_units")
                 else None,
                 float(sizes.get("horizon_share", 1.0)),
+                str(sizes.get("observation_structure", "")),
             )
             learner = make_learner(problem, config.agent)
             template = jax.eval_shape(
@@ -239,6 +251,11 @@ def load_agent(path: str | Path) -> tuple[Config, AgentState, Any, int]:
                 agent, candidates = load_arrays(arrays, (template, held))
             else:
                 agent = load_arrays(arrays, template)
+    except OtherShapeError as error:
+        raise ValueError(
+            f"the agent in {path} has other networks than its config describes. Load it "
+            f"with its own encoder, if it has one: {error}"
+        ) from error
     except UNREADABLE as error:
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is "

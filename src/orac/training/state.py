@@ -58,6 +58,7 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
         config.agent.cost_discount,
         config.agent.discount,
         divide_by_limit=config.agent.follows_episodes,
+        observation_structure=spec.observation_structure,
     )
 
 
@@ -179,6 +180,23 @@ def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Pol
         return to_box(spec, action)
 
     return policy
+
+
+@lru_cache(maxsize=64)
+def noise_policy(spec: EnvSpec, config: Config) -> Callable[..., Array]:
+    """Return the unshifted actor as a function of policy, observations and noise.
+
+    Actions are in the environment's box. Without noise, standard normal numbers of the
+    actions' shape, they are the mean.
+    """
+    learner = learner_for(spec, config)
+
+    def act(policy: PolicyState, observation: Array, *noise: Array) -> Array:
+        mean, std = agent_core.policy(policy, observation, learner)
+        pre_tanh = mean + std * noise[0] if noise else mean
+        return to_box(spec, jnp.tanh(pre_tanh))
+
+    return act
 
 
 @lru_cache(maxsize=64)

@@ -14,10 +14,11 @@ from jaxtyping import Array, Float
 from orac.config.schema import AgentConfig
 from orac.core import critics, networks, risk
 from orac.core.cost_models import Context, CostModel, Problem, Quantiles
+from orac.core.encoders import init_encoded
 
 
 def grid_quantiles(
-    members: tuple[networks.Mlp, ...],
+    members: tuple[networks.Network, ...],
     inputs: Float[Array, "batch input"],
     action: Float[Array, "batch action"],
     num_quantiles: int,
@@ -45,12 +46,16 @@ def grid_critics(
     With `with_mean` each critic has one more output than quantiles, the last one.
     """
     outputs = num_quantiles + with_mean
-    sizes = (input_size + problem.action_size, *config.hidden_sizes, outputs)
+    rows = input_size + problem.action_size
     count = problem.num_constraints * config.num_cost_critics
 
-    def init(key: Array) -> tuple[networks.Mlp, ...]:
+    def init_critic(key: Array, size: int) -> networks.Mlp:
+        sizes = (size, *config.hidden_sizes, outputs)
+        return networks.init_mlp(key, sizes, config.norms_critics)
+
+    def init(key: Array) -> tuple[networks.Network, ...]:
         keys = [jax.random.fold_in(key, i) for i in range(count)]
-        return tuple(networks.init_mlp(k, sizes, config.norms_critics) for k in keys)
+        return tuple(init_encoded(k, rows, init_critic, problem, config) for k in keys)
 
     def quantiles(
         key: Array | None, members: Any, inputs: Array, action: Array

@@ -17,6 +17,7 @@ from orac.config.schema import AgentConfig
 from orac.core import critics, networks, risk
 from orac.core.cost_models import CostModel, Problem, Quantiles
 from orac.core.critics import Fractions
+from orac.core.encoders import Encoded, encode, init_encoded
 from orac.core.networks import EPSILON, Layer, Mlp, broadcast_rows
 from orac.core.risk_forms.fixed_quantiles import quantile_loss, without_pivot
 
@@ -62,11 +63,12 @@ def embed_levels(
 
 
 def apply_network(
-    member: ImplicitQuantile,
+    network: ImplicitQuantile | Encoded,
     rows: Float[Array, "batch input"],
     levels: Float[Array, "*batch quantile"],
 ) -> Float[Array, "batch quantile"]:
     """Return quantiles at `levels`, which are shared by the batch or given per row."""
+    member, rows = encode(network, rows)
     features = jax.nn.relu(networks.apply_mlp(member.features, rows))
     embedded = embed_levels(member.embedding, levels)
     merged, bias = merge(member.merge, features, embedded)
@@ -203,7 +205,7 @@ def for_each_constraint(levels: Array, problem: Problem) -> Array:
 
 
 def level_quantiles(
-    members: tuple[ImplicitQuantile, ...],
+    members: tuple[ImplicitQuantile | Encoded, ...],
     inputs: Float[Array, "batch input"],
     action: Float[Array, "batch action"],
     levels: Float[Array, "constraint *batch quantile"],
@@ -227,19 +229,17 @@ def level_quantiles(
 def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
     """Return the implicit form, for any risk measure."""
 
-    def init(key: Array) -> tuple[ImplicitQuantile, ...]:
+    def init_critic(key: Array, size: int) -> ImplicitQuantile:
+        widths = config.hidden_sizes, config.embedding_size
+        return init_network(key, size, *widths, config.norms_critics)
+
+    def init(key: Array) -> tuple[ImplicitQuantile | Encoded, ...]:
         rows = problem.observation_size + problem.action_size
-        count = problem.num_constraints * config.num_cost_critics
-        return tuple(
-            init_network(
-                jax.random.fold_in(key, i),
-                rows,
-                config.hidden_sizes,
-                config.embedding_size,
-                config.norms_critics,
-            )
-            for i in range(count)
+        keys = (
+            jax.random.fold_in(key, i)
+            for i in range(problem.num_constraints * config.num_cost_critics)
         )
+        return tuple(init_encoded(k, rows, init_critic, problem, config) for k in keys)
 
     def sample_fractions(key: Array, batch: int, count: int) -> Fractions:
         rows = () if config.shared_fractions else (batch,)

@@ -319,24 +319,35 @@ def import_cost_fn(name: str) -> CostFn:
     Call this only with a name that the user has just given, never with one from a file:
     loading a config or a checkpoint must not run code.
     """
+    example = "For a function too_fast in my_costs.py write my_costs:too_fast."
+    found = import_object(name, "cost_fn", "function", example)
+    return checked_cost_fn(found, f"cost_fn {name!r}")
+
+
+def import_object(name: str, option: str, kind: str, example: str) -> Any:
+    """Import what `module:name` names, which runs the module.
+
+    For messages: `option` is where the user gave the name, `kind` what it should name, and
+    `example` a sentence that shows how.
+    """
     module_name, separator, attribute = name.partition(":")
     if not (separator and module_name and attribute):
         raise ValueError(
-            f"cost_fn must be a function or its name as module:function, got {name!r}. "
-            "For a function too_fast in my_costs.py write my_costs:too_fast."
+            f"{option} must be a {kind} or its name as module:{kind}, got {name!r}. "
+            f"{example}"
         )
-    found = import_named(module_name, f"cost_fn {name!r}")
+    found = import_named(module_name, f"{option} {name!r}")
     for part in attribute.split("."):
         if not hasattr(found, part):
             below = ""
             if module_name in STOPPED_SCRIPTS:
                 below = f" Define it above the first agent of {module_name}, {GUARD}."
             raise ValueError(
-                f"cost_fn {name!r}: {module_name} has no function {attribute!r}."
+                f"{option} {name!r}: {module_name} has no {kind} {attribute!r}."
                 + (below or did_you_mean(part, dir(found)))
             )
         found = getattr(found, part)
-    return checked_cost_fn(found, f"cost_fn {name!r}")
+    return found
 
 
 class NotImported(ValueError):
@@ -489,22 +500,25 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
 
 
 def name_of_cost_fn(cost_fn: CostFn) -> str:
-    """Return the name of a function for a config; a lambda's name only locates it.
-
-    A function of a script has the name of the script's file, under which it can be
-    imported, instead of `__main__`.
-    """
+    """Return the name of a function for a config; a lambda's name only locates it."""
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
-    module = owner.__module__
+    return f"{importable_module(owner.__module__)}:{owner.__qualname__}"
+
+
+def importable_module(module: str) -> str:
+    """Return the name under which a module can be imported.
+
+    That of a script is the name of its file instead of `__main__`.
+    """
     if module == "__main__":
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         # `python -m package.script` sets the spec, `python script.py` only the file.
         if spec is not None:
-            module = spec.name
-        elif file is not None and Path(file).stem.isidentifier():
-            module = Path(file).stem
-    return f"{module}:{owner.__qualname__}"
+            return spec.name
+        if file is not None and Path(file).stem.isidentifier():
+            return Path(file).stem
+    return module
 
 
 def can_be_imported(name: str) -> bool:

@@ -119,7 +119,9 @@ def make_host(
     return host
 
 
-def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
+def check_environment(
+    host: HostEnv, *, steps: int = 20, seed: int = 0, has_encoder: bool = False
+) -> None:
     """Raise a `ValueError` that says what to do if `host` cannot be trained on.
 
     `make_host` has already checked spaces and options. This takes `steps` random steps
@@ -133,15 +135,21 @@ def check_environment(host: HostEnv, *, steps: int = 20, seed: int = 0) -> None:
             "certificates need. Pass episode_length=, which also truncates there."
         )
     has_images = '"image": true' in spec.observation_structure
-    if has_images or spec.observation_size >= LARGE_OBSERVATION:
+    needs_encoder = has_images and not has_encoder
+    if needs_encoder or spec.observation_size >= LARGE_OBSERVATION:
         images = " and contains images" if has_images else ""
+        networks = (
+            "Networks are plain layers for vectors unless you pass an encoder, such as a "
+            "convolution (examples/image_encoder.py), and a"
+            if needs_encoder
+            else "A"
+        )
         gigabytes = spec.observation_size * 8e6 / 1e9
         warnings.warn(
             f"{spec.name}: an observation has {spec.observation_size:,} numbers{images}. "
-            "Networks here are plain layers for vectors, without convolutions, and a million "
-            f"stored steps take about {gigabytes:,.1f} GB: observe features instead of "
-            "pixels, or make images small and grey (ResizeObservation and "
-            "GrayscaleObservation of gymnasium.wrappers) and set agent.normalize_observations.",
+            f"{networks} million stored steps take about {gigabytes:,.1f} GB: make images "
+            "small and grey (ResizeObservation and GrayscaleObservation of "
+            "gymnasium.wrappers), or observe features instead of pixels.",
             stacklevel=2,
         )
     if not np.array_equal(host.reset(seed), host.reset(seed)):

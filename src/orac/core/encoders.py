@@ -1,0 +1,177 @@
+"""Networks with an encoder in front: two functions of the user's that compute features.
+
+`init(key, observation_shape)` returns the encoder's parameters, and `apply(params,
+observation)` returns a vector of features of one observation. The actor and every critic
+have their own parameters of the encoder, in one record with their own layers. So whatever
+holds for a network's parameters, such as averages, targets and checkpoints, holds for them.
+
+Observations are flat vectors everywhere else; the encoder receives each one in its original
+shape, as float32. What follows the observation in a network's input rows, the pivot and the
+action, passes by the encoder.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from orac.config.schema import AgentConfig, Encoder
+from orac.core.cost_models import Problem
+from orac.policy import flat_size
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["encoder", "network"],
+    meta_fields=["apply", "size", "structure"],
+)
+@dataclass(frozen=True)
+class Encoded:
+    """A network and the encoder in front of it."""
+
+    encoder: Any
+    """Parameters of the encoder."""
+    network: Any
+    """Parameters of the network that takes the features."""
+    apply: Callable[[Any, Any], Any]
+    """The encoder's function of parameters and one observation."""
+    size: int
+    """Number of entries of a flat observation."""
+    structure: str
+    """Structure of an observation, as in `EnvSpec.observation_structure`."""
+
+
+def init_encoded(
+    key: Key[Array, ""],
+    input_size: int,
+    make: Callable[[Array, int], Any],
+    problem: Problem,
+    config: AgentConfig,
+) -> Any:
+    """Return `make(key, input_size)`, behind an encoder if the config has one.
+
+    `input_size` is the width of the input rows, whose first entries are the observation.
+    """
+    encoder = config.encoder
+    if encoder is None:
+        return make(key, input_size)
+    if isinstance(encoder, str):
+        raise ValueError(
+            f"the encoder {encoder!r} must be imported first. Pass encoder={encoder!r} in "
+            f"Python or --encoder {encoder} on the command line."
+        )
+    size, structure = problem.observation_size, problem.observation_structure
+    features = feature_size(encoder, size, structure)
+    encoder_key, network_key = jax.random.split(key)
+    params = init_encoder(encoder_key, encoder, size, structure)
+    network = make(network_key, input_size - size + features)
+    return Encoded(params, network, encoder.apply, size, structure)
+
+
+def encode(
+    network: Any, rows: Float[Array, "batch input"]
+) -> tuple[Any, Float[Array, "batch feature"]]:
+    """Return the network behind the encoder and its input rows: features, then the rest.
+
+    A network without an encoder is returned with its rows as they are.
+    """
+    if not isinstance(network, Encoded):
+        return network, rows
+
+    def features(row: Float[Array, " observation"]) -> Array:
+        observation = unflatten(row, network.structure)
+        return network.apply(network.encoder, observation).astype(jnp.float32)
+
+    observations, rest = jnp.split(rows, [network.size], axis=-1)
+    return network.network, jnp.concatenate(
+        [jax.vmap(features)(observations), rest], axis=-1
+    )
+
+
+def unflatten(flat: Float[Array, " observation"], structure: str) -> Any:
+    """Return a flat observation in its original shape: the inverse of `policy.flatten`.
+
+    A dict or tuple of arrays becomes one again. A number of a Discrete space stays a
+    vector with a single 1.
+    """
+    return _unflatten(flat, json.loads(structure)) if structure else flat
+
+
+def _unflatten(flat: Array, structure: dict[str, Any]) -> Any:
+    if structure["kind"] == "box":
+        return flat.reshape(structure["shape"])
+    if structure["kind"] == "choices":
+        return flat
+    named, start, found = structure["parts"], 0, []
+    for part in named.values() if structure["kind"] == "dict" else named:
+        end = start + flat_size(part)
+        found.append(_unflatten(flat[start:end], part))
+        start = end
+    if structure["kind"] == "dict":
+        return dict(zip(named, found, strict=True))
+    return tuple(found)
+
+
+def observation_of(size: int, structure: str) -> tuple[Any, Any]:
+    """Return an observation without values, and its shape as `init` receives it."""
+    flat = jax.ShapeDtypeStruct((size,), jnp.float32)
+    observation = jax.eval_shape(partial(unflatten, structure=structure), flat)
+    return observation, jax.tree.map(lambda x: x.shape, observation)
+
+
+def init_encoder(
+    key: Key[Array, ""], encoder: Encoder, size: int, structure: str
+) -> Any:
+    """Return new parameters of the encoder, as float32."""
+    params = encoder.init(key, observation_of(size, structure)[1])
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
+
+
+@lru_cache(maxsize=64)
+def feature_size(encoder: Encoder, size: int, structure: str) -> int:
+    """Return the number of features of one observation.
+
+    Nothing is computed, only traced. Functions that are no encoder raise a `ValueError`.
+    """
+    what = f"encoder {encoder.name!r}"
+    observation, shape = observation_of(size, structure)
+
+    def trace(function: str, *arguments: Any) -> Any:
+        try:
+            return jax.eval_shape(*arguments)
+        except Exception as error:  # The user's function may raise anything.
+            said = (str(error).splitlines() or [""])[0].rstrip(".")
+            raise ValueError(
+                f"{what}: {function} fails for an observation of shape {shape}: "
+                f"{type(error).__name__}: {said}."
+            ) from error
+
+    def init(key: Array) -> Any:
+        return jax.tree.map(jnp.asarray, encoder.init(key, shape))
+
+    params = trace("init(key, observation_shape)", init, jax.random.key(0))
+    for leaf in jax.tree.leaves(params):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"{what}: the parameters that init returns must be arrays of floats, which "
+                f"can be trained, got {leaf.dtype}. Keep constants inside apply."
+            )
+    features = trace("apply(params, observation)", encoder.apply, params, observation)
+    if not isinstance(features, jax.ShapeDtypeStruct):
+        found = f"a {type(features).__name__}"
+    elif features.ndim != 1 or not features.size:
+        found = f"an array of shape {features.shape}"
+    elif not jnp.issubdtype(features.dtype, jnp.floating):
+        found = f"an array of {features.dtype}"
+    else:
+        return features.size
+    raise ValueError(
+        f"{what}: apply(params, observation) must return a vector of float features of "
+        f"one observation, got {found}. Batches are handled for you; .reshape(-1) makes a "
+        "vector."
+    )

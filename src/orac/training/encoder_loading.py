@@ -1,0 +1,156 @@
+"""Find a user's encoder: a pair of functions, or the name of one as `module:name`.
+
+As for cost functions, a name that the user types is imported, and one in a file is not.
+`core.encoders` says what the functions do.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from orac.config.schema import Config, Encoder
+from orac.core import normalization
+from orac.core.agent import AgentState
+from orac.core.encoders import Encoded, encode
+from orac.envs.gym_adapter.costs import (
+    ALLOWED_MODULES,
+    NotImported,
+    can_be_imported,
+    import_object,
+    importable_module,
+)
+
+EncoderPair = tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]
+"""The functions `init(key, observation_shape)` and `apply(params, observation)`."""
+EXAMPLE = "For ENCODER = (init, apply) in my_networks.py write my_networks:ENCODER."
+
+
+def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
+    """Return the config with this encoder, or with the one that it names.
+
+    orac never imports code that a config names, because configs are read from files. Pass
+    the pair, or its name, again, or name its module with `--import`.
+    """
+    named = config.agent.encoder
+    if encoder is None:
+        if not isinstance(named, str):
+            return config
+        found = encoder_of_file(named)
+    elif isinstance(encoder, str):
+        found = import_encoder(encoder)
+    else:
+        init, apply = checked_pair(encoder, "encoder")
+        found = Encoder(name_of_pair(init, apply), init, apply)
+    return replace(config, agent=replace(config.agent, encoder=found))
+
+
+def import_encoder(name: str) -> Encoder:
+    """Import the pair that `module:name` names, which runs the module.
+
+    Call this only with a name that the user has just given, never with one from a file.
+    """
+    what = f"encoder {name!r}"
+    found = import_object(name, "encoder", "pair", EXAMPLE)
+    return Encoder(name, *checked_pair(found, what))
+
+
+def encoder_of_file(name: str) -> Encoder:
+    """Return the encoder that a file names, if its module was named by the user."""
+    module, _, attribute = name.partition(":")
+    if module not in ALLOWED_MODULES:
+        why = (
+            f"the encoder is {name!r}, and orac never imports code that a file names. "
+        )
+        if not can_be_imported(name):
+            raise NotImported(
+                module,
+                f"{why}This pair cannot be imported by its name: write ENCODER = (init, "
+                "apply) at the top level of a file, such as my_networks.py, and add "
+                "--encoder my_networks:ENCODER (in Python, pass the pair itself as "
+                "encoder=).",
+            )
+        raise NotImported(
+            module,
+            f"{why}Add --encoder {name} or --import {module} to the command (in Python "
+            f"encoder={name!r}, or the pair itself).",
+            "--encoder",
+            name,
+        )
+    if "." in attribute:
+        raise ValueError(
+            f"the encoder {name!r}, which a file names, must be at the top level of "
+            f"{module}: a file must not choose from what a module imports."
+        )
+    return import_encoder(name)
+
+
+def checked_pair(pair: Any, what: str) -> EncoderPair:
+    """Return the two functions of an encoder, or raise an error."""
+    is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+    if not is_pair or not all(map(callable, pair)):
+        raise ValueError(
+            f"{what} must be a pair of functions, init(key, observation_shape) and "
+            f"apply(params, observation), or its name, got {pair!r}. {EXAMPLE}"
+        )
+    try:
+        hash(tuple(pair))
+    except TypeError as error:
+        raise ValueError(
+            f"{what} must consist of functions that can be hashed, so that compiled "
+            f"programs can be found again: {error}. Wrap them in plain functions."
+        ) from error
+    return pair[0], pair[1]
+
+
+def name_of_pair(init: Any, apply: Any) -> str:
+    """Return the name of a pair for a config: where it is at the top level of a module.
+
+    A pair that is nowhere gets a name that locates it, but cannot be imported.
+    """
+    functions = init, apply
+    modules = [getattr(function, "__module__", None) for function in functions]
+    for module in dict.fromkeys([*modules, "__main__"]):
+        for name, value in vars(sys.modules.get(module or "", object)).items():
+            is_pair = isinstance(value, tuple | list) and len(value) == 2
+            if is_pair and value[0] is init and value[1] is apply:
+                return f"{importable_module(module or '')}:{name}"
+    parts = (
+        getattr(x, "__qualname__", None) or type(x).__qualname__ for x in functions
+    )
+    return f"{importable_module(modules[1] or '')}:({', '.join(parts)})"
+
+
+def place_of_encoder(encoder: Encoder) -> dict[str, Any]:
+    """Return where an encoder lives, for meta.json: module, file and name."""
+    module, _, name = encoder.name.partition(":")
+    # A script is imported under the name of its file, but it runs as `__main__`.
+    file = getattr(sys.modules.get(module, sys.modules["__main__"]), "__file__", None)
+    return {"module": module, "file": file, "name": name}
+
+
+def check_features(
+    agent: AgentState, observation: Float[Array, "batch observation"], config: Config
+) -> None:
+    """Raise an error if the new encoder's features of a first observation are not finite."""
+    actor, encoder = agent.actor.params, config.agent.encoder
+    if not isinstance(actor, Encoded) or not isinstance(encoder, Encoder):
+        return
+    scaled = normalization.scale(
+        agent.observation_stats, jnp.asarray(observation), config.agent
+    )
+    for what, value in (
+        ("parameters that init returns", jax.tree.leaves(actor.encoder)),
+        ("features that apply returns", [encode(actor, scaled)[1]]),
+    ):
+        if not all(np.isfinite(x).all() for x in value):
+            raise ValueError(
+                f"encoder {encoder.name!r}: the {what} must be finite, but they are not for "
+                "the first observation of the environment. Look for a division by 0, a "
+                "logarithm or a root."
+            )
