@@ -1,10 +1,10 @@
 """Write your own environment, a reservoir that must not flood, and train agents in it.
 
 A dam generates electricity, and a litre generates more when the reservoir is full. Once in
-a few months there is a storm, and what the reservoir cannot hold floods the valley. The
-floods are affordable on average, but not in the worst months. This script trains one agent
-with a limit on the average and one with a limit on the worst 10 % of months, and draws
-what they do.
+a few months there is a storm, and if the reservoir cannot hold its water, the valley is
+flooded. A day with a flood costs 1. The floods are affordable on average, but not in the
+worst months. This script trains one agent with a limit on the average and one with a limit
+on the worst 10 % of months, and draws what they do.
 
     python examples/own_environment.py            # about five minutes on two cores
     python examples/own_environment.py --help
@@ -29,8 +29,8 @@ class Reservoir(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
-    # Optional: certificates need a bound. A flood cannot exceed the inflow of the month.
-    episode_length, cost_bound = MONTH, 100 * MONTH * (0.1 + STORM)
+    # Certificates need a bound: there cannot be more floods than days.
+    episode_length, cost_bound = MONTH, MONTH
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -44,8 +44,8 @@ class Reservoir(gymnasium.Env):
         self.inflow = self.np_random.uniform(0.0, 0.1) + STORM * storm
         filled = self.level - release + self.inflow
         self.level, self.day = min(filled, 1.0), self.day + 1
-        flood = 100 * (filled - self.level)
-        return self.observe(), energy, False, self.day == MONTH, {"cost": flood}
+        flooded = float(filled > 1.0)
+        return self.observe(), energy, False, self.day == MONTH, {"cost": flooded}
 
     def observe(self):
         return np.array([self.level, self.inflow, self.day / MONTH], np.float32)
@@ -107,16 +107,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("reservoir.png"))
     options = parser.parse_args()
     agents = {
-        "mean flood at most 5": (orac.SACLagrangian, {"cost_limit": 5.0, "tail": 1.0}),
-        "worst 10 % at most 5": (orac.ORAC, {"cost_limit": 5.0, "tail": 0.1}),
+        "mean at most 0.5": (orac.SACLagrangian, {"cost_limit": 0.5, "tail": 1.0}),
+        "worst 10 % at most 0.5": (orac.ORAC, {"cost_limit": 0.5, "tail": 0.1}),
     }
     levels = {}
     for name, (make, constraint) in agents.items():
         agent = train(make, options.steps, **constraint)
         result = agent.evaluate(episodes=options.months, tails=(0.1,))
         print(
-            f"{name}: energy {result['reward/mean']:.1f}, flood {result['cost/mean']:.1f} "
-            f"on average and {result['cost/cvar_0.1']:.1f} in the worst 10 % of months"
+            f"{name}: energy {result['reward/mean']:.1f}, {result['cost/mean']:.2f} days "
+            f"with a flood, and {result['cost/cvar_0.1']:.2f} in the worst 10 % of months"
         )
         for certificate in agent.certify(result.episodes):
             print(f"  {certificate.sentence()}")

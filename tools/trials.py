@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from orac.api import Agent
+from orac.api.agent import Agent
 from orac.cli.options import parse_seeds
 from orac.config import presets, serialization
 from orac.runs.machine import claim_processors, describe_machine
