@@ -56,6 +56,8 @@ TEXT_COLUMNS = ("case", "env", "algo", "config", "machine", "commit")
 RUN_COLUMNS = ("case", "seed", "config", "finished", "steps", "evaluations")
 CURVE_COLUMNS = ("case", "seed", "env_steps")
 """Columns that every runs.csv and every curves.csv has."""
+TOTALS = ("episodes", "train/cumulative_", "train/violations_")
+"""Columns of metrics.csv that count or sum over all of training start with one of these."""
 ADVICE = "Repeat the recorded settings, or choose another --record or --out."
 
 Row = dict[str, Any]
@@ -128,7 +130,7 @@ def collect(
     record = Record() if folder is None else read_record(folder, study)
     new = []
     for case in study.cases:
-        paths = run_directories(_folder_of(case, out))
+        paths = run_directories(_path_of(case, out).parent)
         configs = {x: serialization.from_dict(read_config(x)) for x in paths}
         for path, config in configs.items():
             check_same_settings(str(path), config, {paths[0]: configs[paths[0]]})
@@ -143,9 +145,8 @@ def collect(
         record = update_record(folder, study, new)
     results, recorded = [], record.in_order(study)
     for case in study.all_cases or study.cases:
-        place = _folder_of(case, out)
         runs = tuple(
-            replace(run, path=place / f"seed-{run.config.seed:03d}")
+            replace(run, path=_path_of(case, out, run.config.seed))
             for run in recorded
             if run.row["case"] == case.label
         )
@@ -156,9 +157,9 @@ def collect(
     return results
 
 
-def _folder_of(case: Case, out: Path) -> Path:
-    """Return the folder of a case's runs."""
-    return run_path(out, case.config.env.id, case.config.algo, 0, case.name).parent
+def _path_of(case: Case, out: Path, seed: int = 0) -> Path:
+    """Return the directory of a case's run."""
+    return run_path(out, case.config.env.id, case.config.algo, seed, case.name)
 
 
 def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
@@ -197,14 +198,13 @@ def _rounded(value: float) -> float | None:
 def _training_columns(run: Run) -> Row:
     """Return the last counts of a run's training, its minutes and its speed."""
     last = {name: values[-1] for name, values in run.metrics.items() if len(values)}
-    seconds = [run.timings.get(f"{x}_seconds", np.zeros(1)) for x in TIMED]
+    updates = last.get("gradient_steps")
+    timed = ("train_seconds", "evaluate_seconds")
+    seconds = sum(float(run.timings.get(x, np.zeros(1)).sum()) for x in timed)
     speeds = run.timings.get("steps_per_second", np.empty(0))
-    minutes = float(np.concatenate(seconds).sum()) / 60
     columns: Row = {
-        "gradient_steps": int(last["gradient_steps"])
-        if "gradient_steps" in last
-        else None,
-        "minutes": round(minutes, 1),
+        "gradient_steps": None if updates is None else int(updates),
+        "minutes": round(seconds / 60, 1),
         "steps_per_second": round(float(np.median(speeds)), 1) if len(speeds) else None,
     }
     totals = {
@@ -213,11 +213,6 @@ def _training_columns(run: Run) -> Row:
         if name.startswith(TOTALS)
     }
     return columns | totals
-
-
-TIMED = ("train", "evaluate")
-TOTALS = ("episodes", "train/cumulative_", "train/violations_")
-"""Columns of metrics.csv that count or sum over all of training start with one of these."""
 
 
 def _machine_columns(meta: Row) -> Row:
