@@ -215,6 +215,13 @@ def test_the_floor_rises_above_the_value_at_which_the_limit_was_broken():
     np.testing.assert_allclose(moved(config, 0.5, 0.5).floor, np.log(0.01), rtol=1e-5)
 
 
+def test_without_memory_a_break_leaves_the_floor_where_it_is():
+    config = following(floor=0.01, margin=0.1, remember_breaks=False)
+    broken = moved(config, *[-0.5] * 10, 0.5)
+    np.testing.assert_allclose(broken.floor, np.log(0.01), rtol=1e-5)
+    np.testing.assert_allclose(broken.integral, -0.45, rtol=1e-5)
+
+
 def test_the_floor_relaxes_by_one_unit_in_twenty_times_the_gain():
     config = following(floor=0.01, margin=0.1, episodes_per_unit=300.0)
     broken = moved(config, *[-0.5] * 10, 0.5)

@@ -128,7 +128,14 @@ FAST_AGENT = AgentConfig(
     normalize_observations=True,
     divide_by_multipliers=True,
     multiplier=MultiplierConfig(
-        follows="episodes", initial=0.3, cap=100.0, proportional=0.2, margin=0.1
+        follows="episodes",
+        initial=0.3,
+        cap=100.0,
+        proportional=0.2,
+        margin=0.1,
+        # The risk varies smoothly with the multiplier here, and a noisy measurement above
+        # the limit would raise the floor for most of a run.
+        remember_breaks=False,
     ),
     exploration=ExplorationConfig(decay_when_feasible=True),
 )

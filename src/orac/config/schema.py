@@ -207,6 +207,8 @@ class MultiplierConfig:
     """Relative error below the target down to which the multiplier rests."""
     floor: Positive = 0.05
     """Lower bound of a multiplier that follows episodes."""
+    remember_breaks: bool = True
+    """Stay above the multiplier at which the limit was broken after the multiplier fell."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")

@@ -143,8 +143,9 @@ def follow_episodes(
     `error` is (risk - target) / limit with target = (1 - margin) limit, `improving` tells
     where the risk is still falling, and `episodes` is the number of episodes that fit into
     the training steps since the last move. The multiplier rests in the dead zone below the
-    target, and does not rise while the risk is falling. When the limit is broken after the
-    multiplier fell, its floor rises above the value at which that happened.
+    target, and does not rise while the risk is falling. With `remember_breaks`, when the
+    limit is broken after the multiplier fell, its floor rises above the value at which that
+    happened: this keeps a policy that jumps between two modes in the safe one.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)
@@ -160,7 +161,8 @@ def follow_episodes(
     broken = error > settings.margin
     floor = np.asarray(multiplier.floor) - units / FLOOR_RELAXES
     remembered = np.maximum(floor, integral + math.log(BROKEN_FACTOR))
-    floor = np.clip(np.where(broken & fell, remembered, floor), lowest, cap)
+    remembers = broken & fell & settings.remember_breaks
+    floor = np.clip(np.where(remembers, remembered, floor), lowest, cap)
     moved = np.clip(integral + push * units, floor, cap)
     value = np.exp(np.clip(moved + settings.proportional * push, floor, cap))
     return multiplier._replace(
