@@ -198,8 +198,7 @@ def act(
         return networks.sample_action(key, shift.mean, std)[0], metrics
 
     def unshifted() -> tuple[Array, Metrics]:
-        shapes = jax.eval_shape(optimistic)[1]
-        return plain(), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return plain(), no_shift_metrics(learner)
 
     if learner.config.behaviour != "optimistic":
         return plain(), {}
@@ -208,6 +207,14 @@ def act(
         if learner.config.exploration.decay_when_feasible:
             shift_radius = shift_radius * (1 - state.steering.clock)
     return jax.lax.cond(jnp.asarray(shift_radius) > 0, optimistic, unshifted)
+
+
+def no_shift_metrics(learner: Learner) -> Metrics:
+    """Return the metrics of `act` where the mean is not shifted: zeros, if any."""
+    if learner.config.behaviour != "optimistic":
+        return {}
+    multipliers = (f"explore/multiplier/{name}" for name in learner.problem.names)
+    return dict.fromkeys(("explore/shift_norm", *multipliers), jnp.zeros(()))
 
 
 def shift_mean(

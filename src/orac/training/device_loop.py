@@ -155,6 +155,8 @@ def run(
     """
     learner = learner_for(env.spec, config)
     step = partial(one_round, key, env=env, learner=learner, config=config)
+    # As a jitted function it is traced once, for the shapes and for the loop.
+    step = jax.jit(step, inline=True)
     shapes = jax.eval_shape(step, state)[1]
     reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)
 
@@ -222,9 +224,8 @@ def choose_action(
         )
 
     def uniform() -> tuple[Array, Metrics]:
-        shapes = jax.eval_shape(behaviour)[1]
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), zeros
+        action = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+        return action, agent_core.no_shift_metrics(learner)
 
     return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)
 

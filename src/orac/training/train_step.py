@@ -293,6 +293,8 @@ def update_if_due(
             agent, metrics = jax.lax.scan(update_once, agent, keys)
         return agent, jax.tree.map(lambda x: x.mean(), metrics)
 
+    # As a jitted function it is traced once, for the shapes and for the branch.
+    update_all = jax.jit(update_all, inline=True)
     shapes = jax.eval_shape(update_all, agent)[1]
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     agent, metrics = jax.lax.cond(due, update_all, lambda a: (a, zeros), agent)
