@@ -240,7 +240,7 @@ def collect(key, state, env, config):
     steps = device_loop.to_step_batch(step, observation)
     row = make_transition(state, action, steps, learner)
     context = next_context(
-        pivot_key, state.agent, state.context, step.cost, step.done, config
+        pivot_key, state.agent, state.context, step.cost, step.done, learner
     )
     return state._replace(
         env=env_state,

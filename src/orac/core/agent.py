@@ -142,6 +142,18 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
     )
 
 
+def draw_pivots(
+    key: Key[Array, ""],
+    params: Float[Array, " constraint"],
+    learner: Learner,
+    batch: int,
+) -> Float[Array, "batch constraint"]:
+    """Draw one pivot per row and constraint; constants if no network reads them."""
+    if learner.costs.outer_step is None:
+        return jnp.full((batch, params.shape[0]), 0.5, jnp.float32)
+    return sample_pivot(key, params, learner.config.pivot.std, batch)
+
+
 def init_steering(config: AgentConfig) -> Steering:
     """Return the start of all schedules."""
     samples = jnp.asarray(config.deployed_action == "sample")
@@ -322,9 +334,7 @@ def update(
     """
     config = learner.config
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
-    pivot = sample_pivot(
-        pivot_key, state.pivot.params, config.pivot.std, batch.reward.shape[0]
-    )
+    pivot = draw_pivots(pivot_key, state.pivot.params, learner, batch.reward.shape[0])
     prepared = prepare_batch(state, batch, pivot, learner)
     reward_critics, cost_critics, critic_metrics = update_critics(
         critic_key, state, prepared, learner

@@ -97,7 +97,7 @@ class DeviceRunner:
         env_state, observation = copy_arrays(reset_batch(self.env, env_key, num_envs))
         state = state._replace(env=env_state)
         self.state = start_episodes(
-            pivot_key, state, observation, self.spec, self.config
+            pivot_key, state, observation, self.spec, self.learner
         )
         return False
 

@@ -71,7 +71,7 @@ class HostRunner:
         self.restart_key = jax.random.fold_in(key, RESTART)
         observation = jnp.asarray(env.reset(seed=config.seed))
         # The device loop uses the first of these two keys to reset its environments.
-        agent_key = jax.random.split(jax.random.fold_in(key, 0))[1]
+        _, agent_key = jax.random.split(jax.random.fold_in(key, 0))
         self.state = init_train_state(
             agent_key, (), observation, env.spec, self.learner, config
         )
@@ -101,15 +101,10 @@ class HostRunner:
         self.state = self.state._replace(measured=(), candidates=())
         try:
             for _ in range(rounds):
-                action, box_action, metrics, deployed = self._act(self.key, self.state)
-                step = self.env.step(np.asarray(box_action))
+                acted = self._act(self.key, self.state)
+                step = self.env.step(np.asarray(acted.box_action))
                 self.state, report = self._update(
-                    self.key,
-                    self.state,
-                    action,
-                    StepBatch(**step._asdict()),
-                    metrics,
-                    deployed,
+                    self.state, acted, StepBatch(**step._asdict())
                 )
                 reports.append(report)
         finally:
@@ -169,7 +164,7 @@ class HostRunner:
         rounds = int(state.rounds)
         observation = jnp.asarray(self.env.reset(seed=self.config.seed + rounds))
         key = jax.random.fold_in(self.restart_key, rounds)
-        self.state = start_episodes(key, state, observation, self.spec, self.config)
+        self.state = start_episodes(key, state, observation, self.spec, self.learner)
         return False
 
     def configure(self, config: Config) -> None:
@@ -184,16 +179,28 @@ class HostRunner:
             self._evaluation_env.close()
 
 
+class Acted(NamedTuple):
+    """What acting in a round hands to storing and updating."""
+
+    action: Float[Array, "env action"]
+    """Actions in [-1, 1]; `box_action` has the units of the environment."""
+    box_action: Float[Array, "env action"]
+    metrics: Metrics
+    deployed: Any
+    """Which environments act with the deployed policy; empty, `()`, if none ever does."""
+    keys: tuple[Array, Array]
+    """The round's keys for new pivots and for updating."""
+
+
 @lru_cache(maxsize=64)
 def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
     """Return the two compiled calls of a round: `act`, and store and update."""
     learner = learner_for(spec, config)
 
     @partial(jax.jit, compiler_options=compiler_options())
-    def act(
-        key: Key[Array, ""], state: TrainState
-    ) -> tuple[Array, Array, Metrics, Any]:
-        act_key, _, _ = round_keys(key, state)
+    def act(key: Key[Array, ""], state: TrainState) -> Acted:
+        round_key = jax.random.fold_in(key, state.rounds)
+        act_key, pivot_key, update_key = jax.random.split(round_key, 3)
         action, metrics = choose_action(act_key, state, learner, config)
         deployed: Any = ()
         if config.agent.follows_episodes:
@@ -203,26 +210,23 @@ def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
                 act_key, state.agent, state.observation, learner
             )
             action = jnp.where(deployed[:, None], theirs, action)
-        return action, to_box(spec, action), metrics, deployed
-
-    @partial(jax.jit, donate_argnums=1, compiler_options=compiler_options())
-    def update(
-        key: Key[Array, ""],
-        state: TrainState,
-        action: Array,
-        steps: Any,
-        act_metrics: Metrics,
-        deployed: Any,
-    ) -> tuple[TrainState, StepReport]:
-        _, pivot_key, update_key = round_keys(key, state)
         keys = (pivot_key, update_key)
+        return Acted(action, to_box(spec, action), metrics, deployed, keys)
+
+    @partial(jax.jit, donate_argnums=0, compiler_options=compiler_options())
+    def update(
+        state: TrainState, acted: Acted, steps: StepBatch
+    ) -> tuple[TrainState, StepReport]:
         return store_and_update(
-            keys, state, (), action, steps, act_metrics, learner, config, deployed
+            acted.keys,
+            state,
+            (),
+            acted.action,
+            steps,
+            acted.metrics,
+            learner,
+            config,
+            acted.deployed,
         )
 
     return act, update
-
-
-def round_keys(key: Key[Array, ""], state: TrainState) -> Array:
-    """Return the keys of this round for acting, for new pivots and for updating."""
-    return jax.random.split(jax.random.fold_in(key, state.rounds), 3)

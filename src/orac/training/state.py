@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -14,8 +14,8 @@ from orac.config.schema import Config
 from orac.config.validation import check_seed, unknown_name
 from orac.core import agent as agent_core
 from orac.core import replay
-from orac.core.agent import Learner, PolicyState
-from orac.core.cost_models import Context, Problem, make_problem, sample_pivot
+from orac.core.agent import AgentState, Learner, PolicyState
+from orac.core.cost_models import Context, Problem, make_problem
 from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
@@ -23,6 +23,7 @@ from orac.evaluation.rollout import Policy
 from orac.runs.machine import Need
 from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
+from orac.training.xla import options_to_run_once
 
 RUN, EVALUATE, RESTART, FRESH, NEW_ACTOR = 1, 2, 3, 4, 5
 """Numbers that are folded into a seed's key: for training, for the run's evaluations, for
@@ -76,23 +77,27 @@ def init_train_state(
     config: Config,
 ) -> TrainState:
     """Return the state before the first step: a new agent, and no replay yet."""
-    agent_key, pivot_key = jax.random.split(key)
     num_envs = config.training.num_envs
-    # Compiled as a whole: otherwise each of its many small draws is compiled separately.
-    agent = jax.jit(lambda key: agent_core.init(key, learner))(agent_key)
-    draw = sample_pivot
-    if learner.costs.outer_step is None:
-        # Nothing reads the pivots, so their last bits do not matter.
-        draw = jax.jit(sample_pivot, static_argnums=(2, 3))
-    pivot = draw(pivot_key, agent.pivot.params, config.agent.pivot.std, num_envs)
+
+    # One program: otherwise each small draw and each array of zeros is compiled by itself.
+    @partial(jax.jit, compiler_options=options_to_run_once())
+    def start(key: Array) -> tuple[AgentState, Array, Totals, Array]:
+        agent_key, pivot_key = jax.random.split(key)
+        agent = agent_core.init(agent_key, learner)
+        totals = Totals.zeros(num_envs, spec.num_costs)
+        return agent, pivot_key, totals, jnp.int32(0)
+
+    agent, pivot_key, totals, rounds = start(key)
+    # Drawn outside of that program, which would round the dual form's pivots differently.
+    pivot = agent_core.draw_pivots(pivot_key, agent.pivot.params, learner, num_envs)
     return TrainState(
         agent=agent,
         replay=(),  # type: ignore[arg-type]
         env=env_state,
         observation=observation,
-        context=Context.start(num_envs, pivot),
-        totals=Totals.zeros(num_envs, spec.num_costs),
-        rounds=jnp.int32(0),
+        context=jax.jit(Context.start, static_argnums=0)(num_envs, pivot),
+        totals=totals,
+        rounds=rounds,
         measured=measurement.init(config) if config.agent.follows_episodes else (),
         candidates=delivery.init(agent, config)
         if config.agent.follows_episodes
@@ -105,11 +110,11 @@ def start_episodes(
     state: TrainState,
     observation: Float[Array, "env observation"],
     spec: EnvSpec,
-    config: Config,
+    learner: Learner,
 ) -> TrainState:
     """Return the state at the start of new episodes, for environments that were reset."""
-    num_envs, std = config.training.num_envs, config.agent.pivot.std
-    pivot = sample_pivot(key, state.agent.pivot.params, std, num_envs)
+    num_envs = observation.shape[0]
+    pivot = agent_core.draw_pivots(key, state.agent.pivot.params, learner, num_envs)
     return state._replace(
         observation=observation,
         context=Context.start(num_envs, pivot),
@@ -119,16 +124,22 @@ def start_episodes(
 
 def empty_replay(problem: Problem, config: Config) -> ReplayState:
     """Return the replay that a run starts with."""
-    example = replay.example_transition(
-        problem.observation_size, problem.action_size, problem.num_constraints
-    )
     num_envs = config.training.num_envs
     capacity = max(config.training.buffer_size, num_envs)
     if config.agent.n_step > 1:
         # Whole rounds, so that the next step of an environment is `num_envs` rows later.
         capacity = -(-capacity // num_envs) * num_envs
-        example = example._replace(steps=jnp.int32(0))
-    return replay.init(capacity, example)
+
+    @jax.jit
+    def empty() -> ReplayState:
+        example = replay.example_transition(
+            problem.observation_size, problem.action_size, problem.num_constraints
+        )
+        if config.agent.n_step > 1:
+            example = example._replace(steps=jnp.int32(0))
+        return replay.init(capacity, example)
+
+    return empty()
 
 
 def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Need]:

@@ -15,7 +15,7 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core import normalization, replay
 from orac.core.agent import AgentState, Learner
-from orac.core.cost_models import Context, sample_pivot
+from orac.core.cost_models import Context
 from orac.core.replay import ReplayState
 from orac.core.types import Metrics, Transition
 
@@ -125,7 +125,7 @@ def store_and_update(
         env=env_state,
         observation=steps.observation,
         context=next_context(
-            pivot_key, agent, state.context, paid, ended, config, steps.valid
+            pivot_key, agent, state.context, paid, ended, learner, steps.valid
         ),
         totals=totals,
         rounds=rounds,
@@ -227,7 +227,7 @@ def next_context(
     context: Context,
     cost: Float[Array, "env constraint"],
     done: Bool[Array, " env"],
-    config: Config,
+    learner: Learner,
     valid: Bool[Array, " env"] | None = None,
 ) -> Context:
     """Add the step's cost to the accumulated cost; a new episode draws a new pivot.
@@ -235,10 +235,10 @@ def next_context(
     Rows that are not `valid` took no step and stay as they are.
     """
     num_envs = done.shape[0]
-    pivot = sample_pivot(key, agent.pivot.params, config.agent.pivot.std, num_envs)
+    pivot = agent_core.draw_pivots(key, agent.pivot.params, learner, num_envs)
     fresh = Context.start(num_envs, pivot)
     paid = context.accumulated_cost + context.accumulated_discount[:, None] * cost
-    discount = context.accumulated_discount * config.agent.cost_discount
+    discount = context.accumulated_discount * learner.config.cost_discount
     stepped = Context(
         jnp.where(done[:, None], fresh.pivot, context.pivot),
         jnp.where(done[:, None], fresh.accumulated_cost, paid),
