@@ -6,12 +6,12 @@ state, so the replay is never copied.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from orac.config.schema import Config
 from orac.core import agent as agent_core
