@@ -189,7 +189,8 @@ def test_every_flipped_bit_is_detected(tmp_path):
             + good[position + 1 :]
         )
         with pytest.raises(
-            DamagedFileError, match=r"a.arrays is (not a file of orac|truncated or altered)"
+            DamagedFileError,
+            match=r"a.arrays is (not a file of orac|truncated or altered)",
         ):
             load_arrays(path, SMALL)
 

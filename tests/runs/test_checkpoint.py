@@ -343,9 +343,7 @@ def test_a_new_run_does_not_overwrite_checkpoints(directory):
 def test_steps_must_increase(directory):
     checkpoints = Checkpoints(directory)
     checkpoints.load_latest(TEMPLATE, EMPTY)
-    with pytest.raises(
-        ValueError, match="must increase, got step 59 after 60"
-    ):
+    with pytest.raises(ValueError, match="must increase, got step 59 after 60"):
         save(checkpoints, 59)
 
 
