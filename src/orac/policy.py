@@ -264,7 +264,7 @@ def check_archive(stream):
     """
     status = os.fstat(stream.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size < END_OF_ZIP.size:
-        raise ValueError("it is no regular file, or it is too short")
+        raise ValueError("it is not a regular file, or it is too short")
     stream.seek(-END_OF_ZIP.size, os.SEEK_END)
     end = END_OF_ZIP.unpack(stream.read(END_OF_ZIP.size))
     if end[0] != b"PK\5\6" or end[5] > MAX_DIRECTORY_BYTES:

@@ -296,7 +296,7 @@ def test_sentence_without_a_declared_bound_is_about_violations():
     assert not certificate.certified
     assert certificate.sentence() == (
         "no certificate for the CVaR at 0.05 of episode cost: the environment declares "
-        "no bound of an episode's cost, and without one a single unseen episode could "
+        "no bound on an episode's cost, and without one a single unseen episode could "
         "cost anything. What can be said without it: with 95 % confidence the "
         "probability of an episode cost above 5 is below 0.003 (limit 0.05): certified "
         "by 1000 episodes"
