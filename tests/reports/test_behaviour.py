@@ -81,6 +81,14 @@ def test_policy_is_the_mean_action_of_the_checkpoint(groups):
     np.testing.assert_allclose(second, to_box(env.spec, action), rtol=1e-6)
 
 
+def test_a_policy_with_an_encoder_is_not_drawn(groups):
+    run = groups[0].runs[0]
+    agent = replace(run.config.agent, encoder="mine:PAIR")
+    encoded = replace(run, config=replace(run.config, agent=agent))
+    with pytest.raises(ValueError, match=r"encoder, mine:PAIR, is code that a report"):
+        make_policy(encoded, make_env(encoded))
+
+
 def test_each_group_has_a_maze_and_missing_policies_a_note(groups):
     (picture,), notes = behaviour_pictures(groups)
     panels = [axes for axes in picture.figure.axes if axes.get_visible()]

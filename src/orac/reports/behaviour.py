@@ -121,6 +121,10 @@ def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
     config = without_seed(run.config)
+    if config.agent.encoder is not None:
+        raise ValueError(
+            f"its encoder, {config.agent.encoder}, is code that a report does not import."
+        )
     template = _state_template(env, config)
     loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(template)
     if loaded is None:
