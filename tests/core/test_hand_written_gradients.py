@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from orac.core.networks import EPSILON, broadcast_rows
-from orac.core.networks import no_fusion
-from orac.core.risk_forms.implicit import normalized_head
+from orac.core.risk_forms.implicit import no_fusion, normalized_head
 
 ROWS, HIDDEN = 40, 8
 
