@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac.core.networks import EPSILON, broadcast_rows, no_fusion
-from orac.core.risk_forms.implicit import normalized_head
+from orac.core.networks import EPSILON, broadcast_rows
+from orac.core.risk_forms.implicit import no_fusion, normalized_head
 
 ROWS, HIDDEN = 40, 8
 

@@ -465,7 +465,7 @@ def update_critics(
         ends = ends | transition.truncated
     mean, std = networks.apply_actor(state.actor.params, next_inputs)
     next_action, next_log_prob = networks.sample_action(action_key, mean, std)
-    reward_target = networks.no_fusion(critics.reward_target)(
+    reward_target = critics.reward_target(
         transition.reward,
         ends,
         reward_values(state.target_reward_critics, next_inputs, next_action),

@@ -6,12 +6,10 @@ slower if the ensemble is one batched product, which is why no module library is
 quantile critics are in `risk_forms/`: `fixed_quantiles.py` and `implicit.py` (IQN).
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Key
 
 from orac.core.encoders import Encoded, encode
@@ -81,25 +79,6 @@ def _sum_rows(shape: tuple[int, ...], saved: None, gradient: Array) -> tuple[Arr
 
 _repeat: Any = jax.custom_vjp(jnp.broadcast_to, nondiff_argnums=(1,))
 _repeat.defvjp(lambda vector, shape: (jnp.broadcast_to(vector, shape), None), _sum_rows)
-
-
-def no_fusion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile `function` as a loop of its own on a CPU, not fused with other operations.
-
-    XLA would otherwise fuse it with the operations before and after it. It would then draw
-    random bits again for every element and could not vectorise across reshapes, which was
-    seven times slower when measured. Other platforms compile `function` as usual.
-    """
-    separate = jax.jit(function, inline=False)
-
-    def on_cpu(*arguments: Array) -> Any:
-        with set_xla_metadata(inlineable="false"):
-            return separate(*arguments)
-
-    def call(*arguments: Array) -> Any:
-        return jax.lax.platform_dependent(*arguments, cpu=on_cpu, default=function)
-
-    return call
 
 
 def centred(layer: Layer) -> tuple[Array, Array]:
