@@ -47,7 +47,7 @@ from orac.runs.atomic_io import (
 from orac.runs.checkpoint import Checkpoints, Loaded
 from orac.runs.directory import RunDirectory
 from orac.runs.machine import Need, check_memory
-from orac.training.host_loop import HostRunner
+from orac.training.host_loop import Acted, HostRunner
 from orac.training.loop import Counters as LoopCounters
 from orac.training.saving import restore_checkpoint
 
@@ -326,7 +326,7 @@ def test_an_agent_whose_environment_fails_still_delivers_its_best_policy():
 
         def _act(self, key, state):
             assert state.candidates == ()
-            return np.zeros(1), np.zeros(1), {}, ()
+            return Acted(np.zeros(1), np.zeros(1), {}, (), ())
 
     runner = Runner()
     with pytest.raises(ValueError, match="broken"):
