@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ from orac.evaluation.rollout import Policy
 from orac.runs.machine import Need
 from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
-from orac.training.xla import options_to_run_once
 
 RUN, EVALUATE, RESTART, FRESH, NEW_ACTOR = 1, 2, 3, 4, 5
 """Numbers that are folded into a seed's key: for training, for the run's evaluations, for
@@ -80,7 +79,7 @@ def init_train_state(
     num_envs = config.training.num_envs
 
     # One program: otherwise each small draw and each array of zeros is compiled by itself.
-    @partial(jax.jit, compiler_options=options_to_run_once())
+    @jax.jit
     def start(key: Array) -> tuple[AgentState, Array, Totals, Array]:
         agent_key, pivot_key = jax.random.split(key)
         agent = agent_core.init(agent_key, learner)

@@ -17,8 +17,6 @@ from orac.runs.machine import count_threads
 
 CACHE_BYTES = 1 << 30
 """Largest size of the compilation cache; a run needs about 10 MB of it."""
-ONCE: dict[str, Any] = {"xla_backend_optimization_level": 1}
-"""A program that runs once should compile quickly. At level 0 the bits would differ."""
 OPTIONS: dict[str, Any] = {
     # XLA's CPU backend gives sums and element-wise work to a library that needs every
     # operand in memory. With only products left to it, an update takes half the time.
@@ -29,22 +27,11 @@ OPTIONS: dict[str, Any] = {
 @cache
 def compiler_options() -> dict[str, Any]:
     """Return options for `jax.jit`, or none if the installed XLA does not have them."""
-    return OPTIONS if are_known(OPTIONS) else {}
-
-
-@cache
-def options_to_run_once() -> dict[str, Any]:
-    """Return options for `jax.jit` that shorten the compilation of a program."""
-    return ONCE if are_known(ONCE) else {}
-
-
-def are_known(options: dict[str, Any]) -> bool:
-    """Return whether the installed XLA has these options."""
     try:
-        jax.jit(lambda x: x, compiler_options=options)(0.0)
+        jax.jit(lambda x: x, compiler_options=OPTIONS)(0.0)
     except Exception:
-        return False
-    return True
+        return {}
+    return OPTIONS
 
 
 def keep_compiled_programs() -> None:
