@@ -495,7 +495,7 @@ class Agent:
         confidence: float = 0.95,
         *,
         looks: int = certification.LOOKS,
-        episodes_max: int = certification.EPISODES_MAX,
+        episodes_max: int | None = None,
         log: Any = None,
     ) -> Certification: ...
 
@@ -505,15 +505,15 @@ class Agent:
         confidence: float = 0.95,
         *,
         looks: int = certification.LOOKS,
-        episodes_max: int = certification.EPISODES_MAX,
+        episodes_max: int | None = None,
         log: Any = None,
     ) -> list[Certificate] | Certification:
         """Certify on fresh episodes that the risk of a policy is within its limits.
 
         The best five policies of the run are compared on validation episodes, and one of
-        them is chosen. It then plays fresh episodes, at most `episodes_max`. If these do
-        not certify it, the same or another policy plays new ones, up to `looks` times in
-        all. The certified policy becomes the delivered one (`best`). The same call plays
+        them is chosen. It then plays fresh episodes, at most `episodes_max` (20,000; 100,000
+        in an environment that runs on the device). If these do not certify it, the same
+        or another policy plays new ones, up to `looks` times in all. The certified policy becomes the delivered one (`best`). The same call plays
         the same episodes again. Messages go to `log`.
 
         With `episodes`, returns one certificate per constraint for these episodes instead;
@@ -540,6 +540,13 @@ class Agent:
                 CERTIFY + sample,
             )
 
+        if episodes_max is None:
+            on_host = isinstance(self.runner, HostRunner)
+            episodes_max = (
+                certification.EPISODES_MAX
+                if on_host
+                else certification.EPISODES_MAX_ON_DEVICE
+            )
         result = certify_candidates(
             candidates,
             play,

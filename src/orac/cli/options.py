@@ -191,8 +191,8 @@ def add_certify_options(parser: ArgumentParser) -> None:
     option("--env-id", help="environment of the run, if it is in a module of yours")
     about = "probability with which the certificate holds (0.95)"
     option("--confidence", type=float, default=0.95, help=about)
-    about = "largest number of fresh episodes at a time (20,000)"
-    option("--episodes-max", type=whole_number, default=20_000, help=about)
+    about = "largest number of fresh episodes at a time (20,000; on device 100,000)"
+    option("--episodes-max", type=whole_number, help=about)
     about = "how often fresh episodes may be tried; the error is divided among them (3)"
     option("--looks", type=int, default=3, help=about)
     option("--json", action="store_true", help="print JSON")

@@ -34,8 +34,8 @@ CANDIDATES = 5
 """Number of policies of a run that are compared."""
 LOOKS = 3
 """Default of the largest number of looks."""
-EPISODES_MAX = 20_000
-"""Default of the largest number of episodes of one look."""
+EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
+"""Default of the largest number of episodes of one look, on the host and on the device."""
 SURPLUS = 1.5
 """A look has this many times the number of episodes that the validation suggests."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400

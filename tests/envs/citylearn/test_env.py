@@ -238,6 +238,18 @@ def test_cost_of_an_episode_is_below_its_bound(cooling):
     assert 1000 < cost < env.spec.cost_bounds[0]
 
 
+def test_cost_of_an_hour_stops_growing_at_the_maximum():
+    actions = np.zeros((HOURS, 3), np.float32)
+    actions[:, 2] = -1.0
+    free, capped = (
+        play(CityLearn(max_deviation=degrees), actions)[1].cost
+        for degrees in (100.0, 5.0)
+    )
+    assert free.max() > 5.0
+    np.testing.assert_allclose(capped, np.minimum(free, 5.0), atol=1e-4)
+    assert CityLearn(max_deviation=5.0).spec.cost_bounds == pytest.approx((3598.6,))
+
+
 def test_actions_beyond_the_box_are_clipped():
     far, edge = (play(CityLearn(), np.full((20, 3), value))[1] for value in (7.0, 1.0))
     np.testing.assert_array_equal(far.observation, edge.observation)
@@ -286,6 +298,7 @@ def test_unknown_observation_raises_an_error_with_the_nearest_name():
         ({"caidi": np.inf}, "got inf. It is in minutes"),
         ({"caidi": 1e12}, r"got 1000000000000.0\. It is in minutes"),
         ({"comfort_band": -2.0}, r"comfort_band must be .* \[0, 100\], got -2.0"),
+        ({"max_deviation": 0.0}, r"max_deviation must be .* \[1, 100\], got 0.0"),
         ({"comfort_band": np.nan}, "got nan. It is in degrees C"),
         ({"comfort_band": np.inf}, "got inf. It is in degrees C"),
         ({"reward": "prize"}, "got 'prize'. Did you mean 'price'"),

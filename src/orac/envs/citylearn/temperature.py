@@ -189,11 +189,3 @@ def run_window(
     state = merge(advance(state, rows[0])[0], state)
     state, _ = jax.lax.scan(advance, state, rows[1:])
     return merge(state, advance(state, rows[-1])[0])
-
-
-def temperature_range(model: TemperatureModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds of the temperature, which follow from the units' range of (-1, 1)."""
-    reach = np.abs(model.readout).sum(axis=-1)
-    span, minimum = model.span[1], model.minimum[1]
-    coldest = (model.readout_bias - reach) * span + minimum
-    return coldest, (model.readout_bias + reach) * span + minimum
