@@ -176,11 +176,11 @@ def fast_maze() -> Config:
         ),
         training=replace(
             config.training,
-            total_steps=120_000,
+            total_steps=160_000,
             num_envs=8,
             gradient_steps=1 / 4,
             batch_size=128,
-            buffer_size=120_000,
+            buffer_size=160_000,
             log_every=4_000,
             checkpoint_every=20_000,
         ),
