@@ -47,6 +47,13 @@ def test_every_combination_of_values_is_a_run(grid, tmp_path):
     assert tmp_path / place in {run.path for run in runs}
 
 
+def test_preset_of_a_grid_is_that_of_every_run():
+    study, _ = parse_grid({"algos": ["orac", "wcsac"], "preset": "fast"})
+    assert {case.config.agent.risk_form for case in study.cases} == {"quantile"}
+    study, _ = parse_grid({})
+    assert study.cases[0].config.agent.risk_form == "implicit"
+
+
 def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
     study, seeds = parse_grid(
         {"algos": ["orac", "wcsac"], "seeds": [3, 5], "set": {"agent.kappa": 0.5}}
@@ -65,6 +72,8 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
         ([1], "a grid must be a mapping with envs, algos and seeds"),
         ({"algo": "orac"}, "a key of the grid must be .* Did you mean 'algos'"),
         ({"algos": ["orak"]}, "algo must be one of .* Did you mean 'orac'"),
+        ({"preset": "fats"}, "preset must be one of .* Did you mean 'fast'"),
+        ({"preset": [1]}, "preset must be one of"),
         ({"algos": []}, "algos must have at least one entry"),
         ({"vary": {1: [1]}}, "a field in vary must be the name of a config field"),
         ({"seeds": 10**9}, "seeds must be at most 100,000"),

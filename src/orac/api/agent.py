@@ -511,10 +511,11 @@ class Agent:
         """Certify on fresh episodes that the risk of a policy is within its limits.
 
         The best five policies of the run are compared on validation episodes, and one of
-        them is chosen. It then plays fresh episodes, at most `episodes_max` (20,000; 100,000
-        in an environment that runs on the device). If these do not certify it, the same
-        or another policy plays new ones, up to `looks` times in all. The certified policy becomes the delivered one (`best`). The same call plays
-        the same episodes again. Messages go to `log`.
+        them is chosen. It then plays fresh episodes, at most `episodes_max` (by default
+        20,000, and 100,000 in an environment that runs on the device). If these do not
+        certify it, the same or another policy plays new ones, up to `looks` times in all.
+        The certified policy becomes the delivered one (`best`). The same call plays the
+        same episodes again. Messages go to `log`.
 
         With `episodes`, returns one certificate per constraint for these episodes instead;
         they must not have been used to choose the policy.

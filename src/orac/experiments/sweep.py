@@ -2,6 +2,7 @@
 
     envs: [orac/GuardedMaze-v0]
     algos: [orac, wcsac]
+    preset: fast                  # by default as in `orac train`
     seeds: 5                      # 0 to 4; or a list
     set: {training.total_steps: 100000}
     vary: {agent.exploration.shift_radius: [1, 2, 4]}
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import presets, serialization
+from orac.config.schema import Config
 from orac.config.validation import check_choice, check_count, check_seed, read_text
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
@@ -28,7 +30,7 @@ from orac.runs.directory import safe_name
 
 MAX_RUNS = 100_000
 """Largest number of runs of a grid."""
-KEYS = ("name", "envs", "algos", "seeds", "set", "vary")
+KEYS = ("name", "envs", "algos", "preset", "seeds", "set", "vary")
 
 
 def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
@@ -56,6 +58,9 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
             "the name of the grid becomes a folder and must consist of letters, digits and "
             f". _ + = -, got {name!r}. Try {safe_name(name)!r}."
         )
+    preset = grid.get("preset")
+    if preset is not None:
+        check_choice("preset", str(preset), presets.PRESETS)
     seeds = _seeds(grid.get("seeds", 1))
     fixed = _mapping(grid, "set")
     varied = {k: _listed(v, f"vary.{k}") for k, v in _mapping(grid, "vary").items()}
@@ -71,7 +76,12 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
     counts = [len(x) for x in (env_ids, algos, *varied.values(), seeds)]
     check_count("the number of runs of a grid", math.prod(counts), high=MAX_RUNS)
     cases = tuple(
-        _case(env_id, algo, fixed, dict(zip(varied, values, strict=True)), len(seeds))
+        _case(
+            presets.preset(algo, env_id, preset),
+            fixed,
+            dict(zip(varied, values, strict=True)),
+            len(seeds),
+        )
         for env_id in env_ids
         for algo in algos
         for values in itertools.product(*varied.values())
@@ -117,13 +127,12 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 def _case(
-    env_id: Any,
-    algo: Any,
+    base: Config,
     fixed: Mapping[str, Any],
     varied: Mapping[str, Any],
     seeds: int,
 ) -> Case:
-    config = serialization.to_dict(presets.preset(str(algo), str(env_id)))
+    config = serialization.to_dict(base)
     for field, value in {**fixed, **varied}.items():
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
@@ -137,9 +146,11 @@ def _case(
         f"{ending if endings.count(ending) == 1 else field}={value}"
         for ending, (field, value) in zip(endings, varied.items(), strict=True)
     ]
-    label = f"{algo} ({', '.join(parts)})" if parts else str(algo)
+    label = f"{base.algo} ({', '.join(parts)})" if parts else base.algo
     name = safe_name(",".join(parts)) if parts else "default"
-    return Case(f"{label} in {env_id}", name, serialization.from_dict(config), seeds)
+    return Case(
+        f"{label} in {base.env.id}", name, serialization.from_dict(config), seeds
+    )
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
