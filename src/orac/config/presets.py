@@ -181,6 +181,7 @@ def fast_maze() -> Config:
             gradient_steps=1 / 4,
             batch_size=128,
             buffer_size=160_000,
+            restarts=2,
             log_every=4_000,
             checkpoint_every=20_000,
         ),
