@@ -99,7 +99,7 @@ class Monitor:
                 this, as long as CVaR is within the limit.
         """
         _check("cost_bound", cost_bound, 0, advice="It is an episode's largest cost.")
-        advice = "Otherwise it is clear without a monitor whether it is kept."
+        advice = "Any other limit is always met or never, so no monitor is needed."
         _check("limit", limit, 0, cost_bound, advice=advice)
         if limit < _SMALLEST * cost_bound:
             raise ValueError(

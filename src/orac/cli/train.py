@@ -255,8 +255,8 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
                 *(
                     f"  {constraint.name}: {held_measure(constraint, config)} of at most "
                     f"{constraint.limit:g} per episode, measured over the last "
-                    f"{window_size(config.constraints):,} episodes of the deployed policy, "
-                    f"which the multiplier holds at {share * constraint.limit:g}"
+                    f"{window_size(config.constraints):,} episodes of the deployed policy; "
+                    f"the multiplier aims at {share * constraint.limit:g}"
                     for constraint in config.constraints
                 ),
             ]
