@@ -107,8 +107,8 @@ def check_seeds(options: argparse.Namespace) -> None:
 def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     """Train several seeds, some at a time, each in its own process.
 
-    `agent` has the config of all of them. Runs that are finished are skipped and others
-    continue, so that the same command goes on after a stop.
+    `agent` has the config of all of them. Finished runs are skipped and unfinished
+    ones are resumed, so the same command continues after a stop.
     """
     from orac.api.agent import short_run
     from orac.envs.gym_adapter.costs import allow_module

@@ -324,7 +324,7 @@ class AgentConfig:
     kappa: Positive = 1.0
     """Error at which the quantile Huber loss changes from quadratic to linear."""
     recentre_quantiles: bool = False
-    """Shift the quantiles so that their mean is a learned mean; only in the quantile form."""
+    """Shift the quantiles so that they have a learned mean; only in the quantile form."""
     shared_fractions: bool = True
     """Use one set of random fractions per batch instead of one per row: much faster."""
     bootstrap_on_truncation: bool = True
@@ -340,7 +340,7 @@ class AgentConfig:
     actor_average: Annotated[float, Range(0, 0.999999)] = 0.0
     """Decay per update of the averaged actor, which is deployed; 0: no average."""
     deployed_action: Annotated[str, Choice(("mean", "sample", "measured"))] = "mean"
-    """Action of the deployed policy: the mean, a sample, or the one that measured better."""
+    """Action of the deployed policy: the mean, a sample, or the better of the two."""
     actor_learning_rate: NonNegative = 3e-4
     """Adam's step size of the actor."""
     reward_critic_learning_rate: NonNegative = 3e-4
@@ -419,7 +419,7 @@ class AgentConfig:
         return self.multiplier.follows == "episodes"
 
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
-        """Return the risk measure that the critics estimate: a scalar critic has the mean."""
+        """Return the measure that the critics estimate: a scalar critic has the mean."""
         return RiskMeasure("mean") if self.risk_form == "scalar" else constraint.measure
 
 

@@ -136,7 +136,7 @@ def init_encoder(
 def feature_size(encoder: Encoder, size: int, structure: str) -> int:
     """Return the number of features of one observation.
 
-    Nothing is computed, only traced. Functions that are no encoder raise a `ValueError`.
+    Nothing is computed, only traced. Invalid functions raise a `ValueError`.
     """
     what = f"encoder {encoder.name!r}"
     observation, shape = observation_of(size, structure)

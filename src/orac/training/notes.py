@@ -49,7 +49,7 @@ def ended_schedules(config: Config) -> str:
     if not ends:
         return ""
     return (
-        f"the schedules of this run end at step {training.horizon:,} and it goes on to "
+        f"the schedules of this run end at step {training.horizon:,} and it continues to "
         f"{training.total_steps:,}. From there on {', '.join(ends)}."
     )
 
