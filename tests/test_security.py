@@ -559,7 +559,7 @@ def test_the_compilation_cache_is_only_used_in_a_private_folder(tmp_path, mode):
     first = run()
     if mode == 0o777:
         assert first.stdout == "None"
-        assert "does not belong to you alone" in first.stderr
+        assert "is not a folder that only you can write to" in first.stderr
         assert first.stderr.count("\n") == 1
         return
     folder = Path(first.stdout)

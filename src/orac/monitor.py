@@ -61,7 +61,7 @@ _PRIOR_AT_ZERO = 0.5
 """Weight of an imagined episode without cost in the lower bound's bets. Both weights only
 matter for how tight the bounds are; the values were chosen by measurement."""
 _GROWTH = 1.1
-"""Bets are placed anew whenever the number of episodes has grown by this factor."""
+"""New bets are placed whenever the number of episodes has grown by this factor."""
 _ALARM_FRACTIONS = 0.9 * 0.5 ** np.arange(7)
 """Fractions of the detector's bets. They are fixed, because bets that learn from the
 episodes before a change would be slow to notice it."""
@@ -99,7 +99,7 @@ class Monitor:
                 this, as long as CVaR is within the limit.
         """
         _check("cost_bound", cost_bound, 0, advice="It is an episode's largest cost.")
-        advice = "Otherwise it is clear without a monitor whether it is kept."
+        advice = "Any other limit is always met or never, so no monitor is needed."
         _check("limit", limit, 0, cost_bound, advice=advice)
         if limit < _SMALLEST * cost_bound:
             raise ValueError(

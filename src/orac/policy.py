@@ -268,7 +268,7 @@ def check_archive(stream):
     stream.seek(-END_OF_ZIP.size, os.SEEK_END)
     end = END_OF_ZIP.unpack(stream.read(END_OF_ZIP.size))
     if end[0] != b"PK\5\6" or end[5] > MAX_DIRECTORY_BYTES:
-        raise ValueError("it is no zip file, or it has too many members")
+        raise ValueError("it is not a zip file, or it has too many members")
     stream.seek(0)
 
 

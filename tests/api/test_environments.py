@@ -42,7 +42,7 @@ def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     with pytest.warns(orac.api.AssumedLimitWarning) as told:
         agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     assert [str(warning.message) for warning in told] == [
-        "no cost_limit was given for Pendulum-v1, so the mean of its cost is held below 25 "
+        "no cost_limit was given for Pendulum-v1, so the mean of its cost is limited to 25 "
         "per episode. Pass cost_limit= and tail=."
     ]
     agent.learn(300, progress_bar=False)

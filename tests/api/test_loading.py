@@ -55,7 +55,7 @@ def test_several_costs_come_in_one_array_and_a_saved_agent_finds_them_again(tmp_
     with pytest.raises(ValueError) as caught:
         orac.load(tmp_path / "agent.orac")
     assert str(caught.value) == (
-        "the environment of this run is called 'TwoCosts', which Gymnasium does not know "
+        "the environment of this run is 'TwoCosts', which is not registered with Gymnasium "
         "here. Pass it again as env= (the class, factory or object that it was trained in), "
-        "or import what registers it (in the shell --env-id module:Name-v0)."
+        "or import the module that registers it (in the shell --env-id module:Name-v0)."
     )

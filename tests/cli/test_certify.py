@@ -167,5 +167,5 @@ def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
     assert main([*arguments, *train_arguments(800, 400)]) == 130
     assert (
         "  cost: CVaR at 0.05 of at most 5 per episode, measured over the last 200 "
-        "episodes of the deployed policy, which the multiplier holds at 4.75\n"
+        "episodes of the deployed policy; the multiplier aims at 4.75\n"
     ) in capsys.readouterr().out

@@ -70,8 +70,8 @@ def test_of_several_constraints_the_one_above_its_limit_is_named():
     spec = make_spec((10.0, 10.0), ("cost", "noise"))
     result = certify_candidates([0], play, both, spec, validation=200)
     assert result.sentence() == (
-        "not certified: the CVaR at 0.25 of 'noise' of the policy of least risk is 7 on "
-        "200 episodes (limit 5), so more episodes would not certify it"
+        "not certified: the CVaR at 0.25 of 'noise' of the policy with the lowest risk is "
+        "7 on 200 episodes (limit 5), so more episodes would not certify it"
     )
 
 
@@ -127,8 +127,8 @@ def test_a_policy_above_the_limit_is_not_tried():
     result = certify_candidates([0], play, [LIMIT], make_spec())
     assert not result.certified and not result.looks and len(play.calls) == 1
     assert result.sentence() == (
-        "not certified: the CVaR at 0.5 of the policy of least risk is 6 on 400 episodes "
-        "(limit 5), so more episodes would not certify it"
+        "not certified: the CVaR at 0.5 of the policy with the lowest risk is 6 on 400 "
+        "episodes (limit 5), so more episodes would not certify it"
     )
 
 

@@ -113,7 +113,7 @@ def test_a_replay_that_was_not_saved_is_loaded_empty_with_a_warning(tmp_path):
     loaded = load(tmp_path)
     assert not loaded.exact
     assert "saved without its replay" in loaded.warnings[0]
-    assert "will not end exactly as it would have" in loaded.warnings[0]
+    assert "its results will not be exactly the same" in loaded.warnings[0]
     assert_same_bits(loaded.replay, EMPTY)
 
 

@@ -95,9 +95,9 @@ def test_a_resume_on_another_machine_gives_warnings(tmp_path, monkeypatch):
         monkeypatch.setattr(machine, "count_threads", lambda: 99)
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
         assert run.machine_differences() == [
-            f"The run was started with threads {threads} and goes on with 99: it may "
+            f"The run was started with threads {threads} and continues with 99: it may "
             "not end bit-identical to an uninterrupted one.",
-            "The run was started with OMP_NUM_THREADS unset and goes on with 3: it may "
+            "The run was started with OMP_NUM_THREADS unset and continues with 3: it may "
             "not end bit-identical to an uninterrupted one.",
         ]
 

@@ -72,7 +72,7 @@ def test_a_finished_run_is_trained_further_and_an_interruption_changes_nothing(
 ):
     whole, _ = resume(run, total_timesteps=LATER)
     assert (
-        "the schedules of this run end at step 1,600 and it goes on to 2,560. From there "
+        "the schedules of this run end at step 1,600 and it continues to 2,560. From there "
         "on the shift radius stays 0, the learning rates stay at 0.2 of their first values."
     ) in caplog.text
     assert whole.num_timesteps == LATER

@@ -129,7 +129,7 @@ def test_a_limit_below_the_least_risk_is_noted_after_half_of_the_run():
     assert evaluate(counters, 9.0, 45_000, 40_000, config) == []
     (note,) = evaluate(counters, 8.0, 50_000, 45_000, config)
     assert note == (
-        "half of the run is over and no evaluation was within the limits: the least risk "
+        "half of the run is over and no evaluation was within the limits: the lowest risk "
         "was a CVaR at 0.5 of 8 (limit 5)."
     )
     assert evaluate(counters, 8.0, 55_000, 50_000, config) == []
@@ -156,15 +156,15 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     runner = runner_of(config, candidate_of(8.0, feasible=False), multiplier=100.0)
     first, heading, *causes = notes.delivery_lines(runner, counters)
     assert first == (
-        "No evaluation was within the limits: the least risk was a CVaR at 0.5 of 8 (limit "
-        "5). Delivered anyway: the policy of least risk, of step 40,000, with reward "
-        "3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
+        "No evaluation was within the limits: the lowest risk was a CVaR at 0.5 of 8 "
+        "(limit 5). Delivered anyway: the policy with the lowest risk, of step 40,000, with "
+        "reward 3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
     assert "reached its cap of 100: raise agent.multiplier.cap" in causes[0]
     assert "raise the limit above 8" in causes[1]
     assert "--total-steps 200000" in causes[2]
-    assert "least risk is delivered" in notes.delivery_record(runner, counters)["why"]
+    assert "lowest risk is delivered" in notes.delivery_record(runner, counters)["why"]
 
 
 @pytest.mark.parametrize(

@@ -605,15 +605,15 @@ class Agent:
         *,
         overwrite: bool = False,
     ) -> None:
-        """Write the policy to a file for deployment; its ending chooses the format.
+        """Write the policy to a file for deployment; its extension selects the format.
 
         `.npz` is for `orac.policy.load`, which needs only NumPy. `.onnx` is for ONNX
         Runtime, with the input `observation` and the output `action`. `.stablehlo` is for
-        `jax.export.deserialize`. All of them scale observations and actions themselves and
-        take batches of any size; if the policy samples its actions, the latter two have
-        standard normal numbers as second input, `noise`. `checkpoint` chooses the policy as
-        in `policy_of`: the delivered one by default. An existing file is replaced only if
-        `overwrite` is true.
+        `jax.export.deserialize`. All of them contain the scaling of observations and
+        actions, and take batches of any size. If the policy samples its actions, the last
+        two formats have a second input `noise`, which takes standard normal numbers.
+        `checkpoint` chooses the policy as in `policy_of`: the delivered one by default. An
+        existing file is replaced only if `overwrite` is true.
         """
         policy, uses_mean_action = self.policy_of(checkpoint)
         parts = self.config, self.spec, policy, uses_mean_action

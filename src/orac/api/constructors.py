@@ -99,8 +99,8 @@ def make_agent(
             `info["cost"]`.
         encoder: Functions `(init, apply)` that turn an observation, such as an image, into
             features for every network, or their name, `"module:name"`
-            (see `core.encoders`). They receive raw observations: of a preset,
-            `agent.normalize_observations` is switched off.
+            (see `core.encoders`). They receive raw observations, because a preset's
+            `agent.normalize_observations` is turned off.
         cost_bound: Largest possible cost of an episode, which certificates need.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
@@ -168,7 +168,7 @@ def WCSAC(env: Any, **options: Any) -> Agent:
 
 @takes_options_of(make_agent)
 def SACLagrangian(env: Any, **options: Any) -> Agent:
-    """SAC that keeps the mean cost under the limit. Takes the options of `make_agent`.
+    """SAC with a limit on the mean cost. Takes the options of `make_agent`.
 
     `tail` does not change what is learned, since a scalar critic only estimates the mean.
     Evaluations and certificates measure the risk at this tail. By default it is that of the
@@ -228,6 +228,6 @@ def assumed_limit(config: Config) -> str:
     constraint = config.constraints[0]
     return (
         f"no cost_limit was given for {config.env.id}, so the "
-        f"{config.agent.learned_measure(constraint)} of its cost is held below "
+        f"{config.agent.learned_measure(constraint)} of its cost is limited to "
         f"{constraint.limit:g} per episode. Pass cost_limit= and tail=."
     )

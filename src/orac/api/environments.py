@@ -135,10 +135,10 @@ def choose_env(config: Config, env: Any) -> Any:
         check_env_module(env_id)
     if env is None and not is_env_id(env_id):
         raise ValueError(
-            f"the environment of this run is called {env_id!r}, which Gymnasium does not "
-            "know here. Pass it again as env= (the class, factory or object that it was "
-            "trained in), or import what registers it (in the shell --env-id "
-            "module:Name-v0)."
+            f"the environment of this run is {env_id!r}, which is not registered with "
+            "Gymnasium here. Pass it again as env= (the class, factory or object that it "
+            "was trained in), or import the module that registers it (in the shell "
+            "--env-id module:Name-v0)."
         )
     return env_id if env is None else env
 

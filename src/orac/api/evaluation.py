@@ -67,7 +67,7 @@ def summarised(
     spec: EnvSpec,
     tails: Sequence[float] = (),
 ) -> Evaluation:
-    """Return the evaluation that these episodes of an environment give."""
+    """Return the evaluation of these episodes."""
     about = constraints, spec.cost_names
     summary = summarise(episodes, *about, spec.metrics, tails)
     return Evaluation(summary, episodes, *about)

@@ -34,11 +34,11 @@ from orac.training.loop import Event
 from orac.training.state import evaluation_policy, without_seed
 
 CORNER = (1.0, 1.0, 1.0, 1.0)
-"""Start box that is one point, in the corner opposite to the goal's."""
+"""Start box that contains only one point, in the corner opposite the goal."""
 PICTURE_SECONDS = 3.0
-"""Least time between two pictures."""
+"""Minimum time between two pictures."""
 PICTURE_SHARE = 0.02
-"""Largest share of the time that pictures take, once they are compiled."""
+"""Maximum fraction of the time spent on pictures, once they are compiled."""
 PICTURE_PATHS = 5
 PICTURE_STEPS = 40
 """Steps of an episode that a picture shows; the long path takes about 15."""
@@ -92,7 +92,7 @@ class LivePicture:
 
 
 def can_show_pictures(console: Console) -> bool:
-    """Return whether this is a terminal that is large enough and knows the signs."""
+    """Return whether this terminal is large enough and can show the characters."""
     width, height = console.size
     return (
         console.is_terminal

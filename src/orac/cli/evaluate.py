@@ -81,7 +81,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise a `ValueError` for options that do not fit together."""
+    """Raise a `ValueError` for options that contradict each other."""
     seeds = options.seeds or ()
     if (options.run_dir is None) == (options.rule is None):
         raise ValueError(
@@ -123,7 +123,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
-    """Evaluate the policy that a run, or an agent saved to a file, delivers, or its last."""
+    """Evaluate the delivered or the last policy of a run, or of an agent in a file."""
     path, agent = Path(options.run_dir), load_agent(options)
     # The directory of a run is <name>/seed-000; a file has no such name.
     name = path.resolve().parent.name if path.is_dir() else path.stem

@@ -51,7 +51,7 @@ The function `run_<name>` of the module runs the command.
 LIGHT_COMMANDS = ("config", "agents", "envs", "train")
 """Commands that do not need JAX, or only after their options were checked."""
 FUNCTION_OPTIONS = {"--cost-fn": "cost_fn", "--encoder": "encoder"}
-"""Options that name functions of the user's, with their names in Python and meta.json."""
+"""Options that name the user's own functions, with their names in Python and meta.json."""
 OUT_OF_MEMORY = (
     "there is not enough memory. Lower training.buffer_size, training.num_envs or "
     "agent.hidden_sizes, or close other programs."

@@ -60,7 +60,7 @@ def add_set_option(parser: ArgumentParser, description: str) -> None:
 
 
 def add_function_options(parser: ArgumentParser) -> None:
-    """Add the options that name functions of the user's."""
+    """Add the options that name the user's own functions."""
     parser.add_argument(
         "--cost-fn",
         metavar="MODULE:FUNCTION",
@@ -84,7 +84,8 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         help="largest possible cost of an episode, for an environment that does not declare "
         "it; certificates rely on it; once per constraint",
     )
-    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help="device")
+    about = "device that JAX uses"
+    parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help=about)
     add_import_option(parser)
 
 
@@ -95,8 +96,8 @@ def add_import_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="import this module of yours, so that files may name what is in it; can be "
-        "repeated",
+        help="import this module, so that configs, grids and runs can use the "
+        "environments and functions that it defines; can be repeated",
     )
 
 
@@ -106,12 +107,13 @@ def add_train_options(parser: ArgumentParser) -> None:
     about = "start with the agent of this run or file, and with its config"
     option("--from", dest="source", metavar="RUN", help=about)
     option("--out", default="runs", help="root of the run directories (default: runs)")
-    option("--name", default="default", help="name of the run's directory (default)")
-    about = "print at the end where the time of a step went"
+    about = "name of the run's directory (default: default)"
+    option("--name", default="default", help=about)
+    about = "print at the end how long each part of a step took"
     option("--profile", action="store_true", help=about)
     about = "train several seeds, such as 0-4; the same command continues after a stop"
     option("--seeds", type=parse_seeds, help=about)
-    about = "seeds that train at a time (default: one per processor)"
+    about = "number of seeds that train at the same time (default: one per processor)"
     option("--jobs", type=int, help=about)
     add_progress_options(parser)
 
@@ -119,7 +121,7 @@ def add_train_options(parser: ArgumentParser) -> None:
 def add_resume_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("run_dir", metavar="RUN", help="directory of the run")
-    option("--env-id", help="environment of the run, if it is in a module of yours")
+    option("--env-id", help="environment of the run, if your own module defines it")
     about = "train the run further, until this number of steps in all"
     option("--total-steps", type=whole_number, help=about)
     add_progress_options(parser)
@@ -161,7 +163,8 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
         help="evaluate the --rule once per seed (default: 0); with a RUN, one seed that "
         "selects other episodes than the run's own",
     )
-    option("--episodes", type=int, default=100, help="number of episodes (100)")
+    about = "number of episodes (default: 100)"
+    option("--episodes", type=int, default=100, help=about)
     about = "save the episodes below this directory, for orac report and compare"
     option("--out", type=Path, help=about)
     about = "additional tails at which to print the CVaR"
@@ -170,7 +173,7 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
     option("--stochastic", action="store_true", help=about)
     add_checkpoint_option(parser)
     option("--certify", action="store_true", help="print upper confidence bounds")
-    option("--confidence", type=float, help="confidence of --certify (0.95)")
+    option("--confidence", type=float, help="confidence of --certify (default: 0.95)")
     option("--video", type=Path, help="film one episode to a .gif or .mp4 file")
     option("--json", action="store_true", help="print JSON")
     add_cost_and_device_options(parser)
@@ -188,12 +191,17 @@ def add_checkpoint_option(parser: ArgumentParser) -> None:
 def add_certify_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("run_dir", metavar="RUN", help="directory of a run, or file of an agent")
-    option("--env-id", help="environment of the run, if it is in a module of yours")
-    about = "probability with which the certificate holds (0.95)"
+    option("--env-id", help="environment of the run, if your own module defines it")
+    about = "probability with which the certificate holds (default: 0.95)"
     option("--confidence", type=float, default=0.95, help=about)
-    about = "largest number of fresh episodes at a time (20,000; on device 100,000)"
+    about = (
+        "maximum number of fresh episodes per look (default: 20,000; on device 100,000)"
+    )
     option("--episodes-max", type=whole_number, help=about)
-    about = "how often fresh episodes may be tried; the error is divided among them (3)"
+    about = (
+        "maximum number of looks, each with fresh episodes; the error is divided among "
+        "them (default: 3)"
+    )
     option("--looks", type=int, default=3, help=about)
     option("--json", action="store_true", help="print JSON")
     add_cost_and_device_options(parser)
@@ -219,7 +227,8 @@ def add_compare_options(parser: ArgumentParser) -> None:
     option("ours", metavar="A", help="a directory that contains runs")
     option("theirs", metavar="B", help="another directory that contains runs")
     formats = ("text", "markdown", "latex")
-    option("--format", choices=formats, default="text", help="of the tables (text)")
+    about = "format of the tables (default: text)"
+    option("--format", choices=formats, default="text", help=about)
 
 
 def add_reproduce_options(parser: ArgumentParser) -> None:
@@ -298,8 +307,8 @@ def add_schedule_options(parser: ArgumentParser) -> None:
     about = "start no runs and show the results so far, from the runs and from --record"
     option("--render-only", action="store_true", help=about)
     about = (
-        "folder for tables, figure and the numbers of every run, which is small enough to "
-        "commit. Runs that are finished there are not trained again"
+        "folder for the tables, the figure and the numbers of every run; its files are "
+        "small enough to commit. Runs that are finished there are not trained again"
     )
     option("--record", type=Path, metavar="FOLDER", help=about)
     add_import_option(parser)

@@ -107,8 +107,8 @@ def check_seeds(options: argparse.Namespace) -> None:
 def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     """Train several seeds, some at a time, each in its own process.
 
-    `agent` has the config of all of them. Runs that are finished are skipped and others
-    continue, so that the same command goes on after a stop.
+    `agent` has the config of all of them. Finished runs are skipped and unfinished
+    ones are resumed, so the same command continues after a stop.
     """
     from orac.api.agent import short_run
     from orac.envs.gym_adapter.costs import allow_module
@@ -255,8 +255,8 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
                 *(
                     f"  {constraint.name}: {held_measure(constraint, config)} of at most "
                     f"{constraint.limit:g} per episode, measured over the last "
-                    f"{window_size(config.constraints):,} episodes of the deployed policy, "
-                    f"which the multiplier holds at {share * constraint.limit:g}"
+                    f"{window_size(config.constraints):,} episodes of the deployed policy; "
+                    f"the multiplier aims at {share * constraint.limit:g}"
                     for constraint in config.constraints
                 ),
             ]

@@ -5,9 +5,9 @@
 - `paper`: the settings of the paper's Appendix A, for its environments. Everything except
   two fields (`ALGORITHMS`) is the same for every agent. The exceptions are SAC-Lagrangian,
   which has one scalar cost critic as in the paper, and SAC, which has no constraints.
-- `fast`: for the same environments, settings that keep the limit on whole episodes and
+- `fast`: for the same environments, settings that constrain the risk of whole episodes and
   take minutes on one core. The multiplier follows measured episodes.
-- `general`: the same idea for any other environment.
+- `general`: similar settings for any other environment.
 """
 
 import dataclasses
@@ -39,14 +39,12 @@ class Algorithm:
 
 ALGORITHMS: dict[str, Algorithm] = {
     "orac": Algorithm(
-        None, "optimistic", "ORAC, in the form that the paper uses for that environment"
+        None, "optimistic", "ORAC, with the risk form of the environment's preset"
     ),
     "wcsac": Algorithm(
-        None, "actor", "WCSAC, in the form that the paper uses for that environment"
+        None, "actor", "WCSAC, with the risk form of the environment's preset"
     ),
-    "sac-lag": Algorithm(
-        "scalar", "actor", "SAC-Lagrangian: mean cost under the limit"
-    ),
+    "sac-lag": Algorithm("scalar", "actor", "SAC-Lagrangian: a limit on the mean cost"),
     "orac-iqn": Algorithm("implicit", "optimistic", "ORAC, implicit quantiles"),
     "wcsac-iqn": Algorithm("implicit", "actor", "WCSAC, implicit quantiles"),
     "orac-lin": Algorithm("dual", "optimistic", "ORAC, dual (linear) CVaR"),
@@ -139,7 +137,7 @@ FAST_AGENT = AgentConfig(
     ),
     exploration=ExplorationConfig(decay_when_feasible=True),
 )
-"""What the fast presets of simulated robots and buildings and the general one share."""
+"""Settings that `general` and the fast presets of Safety-Gymnasium and CityLearn share."""
 
 
 def fast_maze() -> Config:
@@ -252,7 +250,8 @@ def fast_citylearn() -> Config:
                 initial=1.0,
                 episodes_per_unit=100.0,
                 margin=0.03,
-                # Risk varies smoothly with the multiplier here, so no room is left unused.
+                # Risk varies smoothly with the multiplier here, so it can stay near the
+                # limit.
                 dead_zone=0.03,
             ),
         ),
@@ -302,7 +301,7 @@ SAFETY_GYM_PRESETS = {"paper": safety_gym, "fast": fast_safety_gym}
 SAFETY_BUTTON_PRESETS = {"paper": safety_gym, "fast": fast_safety_button}
 PRESETS = {
     "paper": "the paper's settings, for its environments",
-    "fast": "keeps the limit on whole episodes, in minutes; for the same environments",
+    "fast": "a limit on the risk of whole episodes, in minutes; for the same environments",
     "general": "the same for any other environment",
 }
 
@@ -325,7 +324,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
 def for_encoder(config: Config) -> Config:
     """Return the settings for networks with an encoder, which sees raw observations.
 
-    Statistics of each pixel would change what a convolution sees from place to place.
+    Statistics per pixel would scale the same pattern differently at each position.
     """
     return replace(config, agent=replace(config.agent, normalize_observations=False))
 

@@ -202,13 +202,13 @@ class MultiplierConfig:
     proportional: NonNegative = 0.1
     """Proportional gain on the relative error, added to the log multiplier."""
     margin: Annotated[float, Range(0, 0.9)] = 0.05
-    """Share of the limit by which the target of the measured risk lies below the limit."""
+    """Fraction of the limit by which the target of the measured risk is below the limit."""
     dead_zone: Annotated[float, Range(0, 1)] = 0.3
-    """Relative error below the target down to which the multiplier rests."""
+    """Relative error below the target down to which the multiplier does not change."""
     floor: Positive = 0.05
     """Lower bound of a multiplier that follows episodes."""
     remember_breaks: bool = True
-    """Stay above the multiplier at which the limit was broken after the multiplier fell."""
+    """If the limit is exceeded after the multiplier fell, stay above that multiplier."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")
@@ -243,7 +243,7 @@ class PivotConfig:
     std: Positive = 0.05
     """Standard deviation of the truncated normal on [0, 1] that pivots are drawn from."""
     learning_rate: NonNegative = 3e-4
-    """Adam's step size for the mean of the sampler."""
+    """Adam's step size for the mean of the pivot distribution."""
     every: Count = 1000
     """Environment steps between two outer steps."""
     penalty: NonNegative = 10.0
@@ -309,7 +309,7 @@ class AgentConfig:
     layer_norm: bool = False
     """Apply layer normalisation after each hidden linear map."""
     critic_layer_norm: bool | None = None
-    """The same for the critics only; by default as layer_norm."""
+    """Layer normalisation in the critics; by default the same as layer_norm."""
     num_quantiles: Annotated[int, Range(1, 10_000)] = 32
     """Quantiles per cost critic in its loss."""
     num_policy_quantiles: Annotated[int, Range(1, 10_000)] = 32
@@ -324,7 +324,7 @@ class AgentConfig:
     kappa: Positive = 1.0
     """Error at which the quantile Huber loss changes from quadratic to linear."""
     recentre_quantiles: bool = False
-    """Shift the quantiles to the mean of an additional critic; only in the quantile form."""
+    """Shift the quantiles so that they have a learned mean; only in the quantile form."""
     shared_fractions: bool = True
     """Use one set of random fractions per batch instead of one per row: much faster."""
     bootstrap_on_truncation: bool = True
@@ -338,9 +338,9 @@ class AgentConfig:
     actor_every: Count = 1
     """Gradient steps of the critics per gradient step of the actor."""
     actor_average: Annotated[float, Range(0, 0.999999)] = 0.0
-    """Weight of the past, per update, in the averaged actor that is deployed; 0: none."""
+    """Decay per update of the averaged actor, which is deployed; 0: no average."""
     deployed_action: Annotated[str, Choice(("mean", "sample", "measured"))] = "mean"
-    """What the deployed policy does: its mean action, a sampled one, or the better one."""
+    """Action of the deployed policy: the mean, a sample, or the better of the two."""
     actor_learning_rate: NonNegative = 3e-4
     """Adam's step size of the actor."""
     reward_critic_learning_rate: NonNegative = 3e-4
@@ -354,7 +354,7 @@ class AgentConfig:
     target_entropy: Number | None = None
     """Entropy that the temperature aims at; by default minus the number of actions."""
     final_target_entropy: Number | None = None
-    """Entropy aimed at when the schedules have ended; by default target_entropy."""
+    """Target entropy when the schedules have ended; by default target_entropy."""
     final_learning_rate: Fraction = 1.0
     """Factor on the networks' learning rates when the schedules have ended."""
     polyak: Fraction = 0.005
@@ -419,7 +419,7 @@ class AgentConfig:
         return self.multiplier.follows == "episodes"
 
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
-        """Return the measure that the critics hold: a scalar critic only has the mean."""
+        """Return the measure that the critics estimate: a scalar critic has the mean."""
         return RiskMeasure("mean") if self.risk_form == "scalar" else constraint.measure
 
 
@@ -449,7 +449,7 @@ class TrainingConfig:
     """Environments on the host that act with the deployed policy when the multiplier
     follows episodes; by default half of them."""
     restarts: CountFromZero = 0
-    """How often a stuck actor is replaced by a new one."""
+    """Maximum number of times that a stuck actor is replaced by a new one."""
     schedule_steps: Steps | None = None
     """Steps after which all schedules have ended; by default total_steps. A run that is
     trained further keeps its first total here."""

@@ -327,10 +327,10 @@ def update(
 ) -> tuple[AgentState, Metrics]:
     """Take one gradient step towards the best policy within its limits. Eq. (1).
 
-    Updates critics, actor, temperature, multipliers and target critics, in this order;
-    with `only_critics` just the critics and their targets. The pivots
-    (`CostModel.outer_step`), the observation statistics and multipliers that follow
-    episodes are updated by the training loop.
+    Updates the critics, the target critics, the actor, the temperature and the
+    multipliers, in this order; with `only_critics` only the critics and the target
+    critics. The training loop updates the pivots (`CostModel.outer_step`), the observation
+    statistics, and multipliers that follow episodes.
     """
     config = learner.config
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)

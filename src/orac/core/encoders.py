@@ -1,13 +1,13 @@
-"""Networks with an encoder in front: two functions of the user's that compute features.
+"""Networks with a user's encoder in front: two functions that compute features.
 
 `init(key, observation_shape)` returns the encoder's parameters, and `apply(params,
 observation)` returns a vector of features of one observation. The actor and every critic
-have their own parameters of the encoder, in one record with their own layers. So whatever
-holds for a network's parameters, such as averages, targets and checkpoints, holds for them.
+have their own parameters of the encoder, in one record with the parameters of their layers,
+so that averages, target networks and checkpoints include them.
 
 Observations are flat vectors everywhere else; the encoder receives each one in its original
-shape, as float32. What follows the observation in a network's input rows, the pivot and the
-action, passes by the encoder.
+shape, as float32. The pivot and the action, which follow the observation in a network's
+input rows, are not encoded.
 """
 
 import json
@@ -136,7 +136,7 @@ def init_encoder(
 def feature_size(encoder: Encoder, size: int, structure: str) -> int:
     """Return the number of features of one observation.
 
-    Nothing is computed, only traced. Functions that are no encoder raise a `ValueError`.
+    Nothing is computed, only traced. Invalid functions raise a `ValueError`.
     """
     what = f"encoder {encoder.name!r}"
     observation, shape = observation_of(size, structure)

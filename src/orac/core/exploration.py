@@ -64,7 +64,7 @@ def exploration_multiplier(
     cost_value_limit: Float[Array, "*#batch"],
     cost_bound: Float[Array, "*batch"],
 ) -> Float[Array, "*batch"]:
-    """Return the weight of the cost bound, less if there is room to the limit. Eq. (19)."""
+    """Return the weight of the cost bound, less if it is below the limit. Eq. (19)."""
     return jnp.maximum(multiplier - (cost_value_limit - cost_bound), 0)
 
 

@@ -26,10 +26,10 @@ class Multiplier(NamedTuple):
     previous_error: Float[Array, " constraint"]
     """Mean risk minus limit, when it was last measured."""
     floor: Any = ()
-    """Only if it follows episodes: lower bound of the logarithm, which remembers where the
-    limit was broken. `integral` is then the logarithm without its proportional part."""
+    """Only if it follows episodes: lower bound of the logarithm, which rises where the
+    limit was exceeded. `integral` is then the logarithm without its proportional part."""
     fell: Any = ()
-    """Only if it follows episodes: whether it fell since the limit was last broken."""
+    """Only if it follows episodes: whether it fell since the limit was last exceeded."""
 
 
 def init(
@@ -126,7 +126,7 @@ def move(
 
 
 BROKEN_FACTOR = 1.5
-"""After a break the floor is this factor above the multiplier at which it happened."""
+"""The floor rises to this factor times the multiplier at which the limit was exceeded."""
 FLOOR_RELAXES = 20
 """The floor relaxes by one log unit in this many times `episodes_per_unit`."""
 
@@ -142,10 +142,10 @@ def follow_episodes(
 
     `error` is (risk - target) / limit with target = (1 - margin) limit, `improving` tells
     where the risk is still falling, and `episodes` is the number of episodes that fit into
-    the training steps since the last move. The multiplier rests in the dead zone below the
-    target, and does not rise while the risk is falling. With `remember_breaks`, when the
-    limit is broken after the multiplier fell, its floor rises above the value at which that
-    happened: this keeps a policy that jumps between two modes in the safe one.
+    the training steps since the last move. The multiplier does not change in the dead zone
+    below the target, and does not rise while the risk is falling. With `remember_breaks`,
+    when the limit is exceeded after the multiplier fell, its floor rises above the value at
+    which that happened: this keeps a policy that jumps between two modes in the safe one.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)

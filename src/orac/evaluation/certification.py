@@ -238,8 +238,8 @@ def choose(
     constraint, value = constraints[worst], risks[place][worst]
     name = f" of {constraint.name!r}" if len(constraints) > 1 else ""
     measured = (
-        f"the {constraint.measure}{name} of the policy of least risk is {value:.4g} on "
-        f"{len(seen[place]):,} episodes (limit {constraint.limit:g})"
+        f"the {constraint.measure}{name} of the policy with the lowest risk is "
+        f"{value:.4g} on {len(seen[place]):,} episodes (limit {constraint.limit:g})"
     )
     if value >= constraint.limit:
         return place, 0, f"{measured}, so more episodes would not certify it"

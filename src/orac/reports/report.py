@@ -148,11 +148,11 @@ def _result_table(values: Values) -> Table:
     columns = ("agent", "seeds", "limit", *(x.title for x in metrics), "steps")
     note = (
         "Last evaluation of each seed: mean over seeds with its "
-        f"{100 * LEVEL:g} % interval. Seeds are the unit. There is no interval for one seed, "
-        "or if all seeds are equal. A limit is kept, or broken, if the whole interval of the "
-        "constrained risk is on that side of it. Intervals of shares are cut to [0, 1]. Those "
-        "of costs that were never negative start at 0, and those of costs and lengths end at "
-        "the maximum that the environment declares."
+        f"{100 * LEVEL:g} % interval. One seed is one sample. There is no interval for one "
+        "seed, or if all seeds are equal. A limit is kept, or broken, if the whole interval "
+        "of the constrained risk is on that side of it. Intervals of shares are clipped to "
+        "[0, 1]. Those of costs that were never negative start at 0, and those of costs and "
+        "lengths end at the maximum that the environment declares."
     )
     return Table(f"Results in {groups[0].env_id}", columns, tuple(rows), (note,))
 

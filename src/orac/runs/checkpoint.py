@@ -271,7 +271,7 @@ class Checkpoints:
         exact = saved != NOT_SAVED
         warning = (
             f"The checkpoint of step {manifest.step} was saved without its replay: the "
-            "run goes on with an empty one, and will not end exactly as it would have."
+            "run continues with an empty one, and its results will not be exactly the same."
         )
         warnings = () if exact else (warning,)
         return Loaded(manifest.step, state, replay, manifest.extra, exact, warnings)

@@ -72,7 +72,7 @@ def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list
             if values[0] != values[1]:
                 was, is_now = ("unset" if v is None else v for v in values)
                 sentences.append(
-                    f"The run was started with {name} {was} and goes on with {is_now}: "
+                    f"The run was started with {name} {was} and continues with {is_now}: "
                     "it may not end bit-identical to an uninterrupted one."
                 )
     return sentences
@@ -97,7 +97,7 @@ def _commit(folder: Path) -> str | None:
 
 
 def processor_name() -> str | None:
-    """Return the name of the processor, or None if the system does not tell it."""
+    """Return the name of the processor, or None if the system does not report it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

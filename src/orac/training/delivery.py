@@ -167,8 +167,8 @@ def best_index(candidates: Candidates) -> int | None:
 def ranked(candidates: Candidates) -> list[int]:
     """Return the places of all candidates within the limits, best first.
 
-    Those that were tested again come before the others. Without any, the policy of least
-    risk is the only one.
+    Those that were tested again come before the others. If there is none, only the policy
+    with the lowest risk is returned.
     """
     held = [i for i in range(KEPT) if candidates.episodes[i]]
     order = sorted(

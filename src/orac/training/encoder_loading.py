@@ -111,7 +111,7 @@ def checked_pair(pair: Any, what: str) -> EncoderPair:
 def name_of_pair(init: Any, apply: Any) -> str:
     """Return the name of a pair for a config: where it is at the top level of a module.
 
-    A pair that is nowhere gets a name that locates it, but cannot be imported.
+    A pair that no module defines gets a name that describes it but cannot be imported.
     """
     functions = init, apply
     modules = [getattr(function, "__module__", None) for function in functions]

@@ -1,6 +1,6 @@
-"""Export a policy for deployment. The ending of the file's name chooses the format.
+"""Export a policy for deployment. The file extension selects the format.
 
-| ending       | runs with                                 |
+| extension    | runs with                                 |
 |--------------|-------------------------------------------|
 | `.npz`       | `orac.policy`, which needs only NumPy      |
 | `.onnx`      | ONNX Runtime and other ONNX programs       |
@@ -11,8 +11,8 @@ the environment's action space. The file contains both scalings. A policy that s
 actions takes standard normal numbers as a second input, `noise`; `.npz` can draw them
 itself.
 
-A policy with an encoder contains functions of the user's, which only StableHLO covers in
-general. ONNX covers what the package jax2onnx converts, and `.npz` has no encoders.
+A policy with an encoder contains the user's own functions. StableHLO supports all of them,
+ONNX those that the package jax2onnx can convert, and `.npz` supports no encoders.
 """
 
 import io
@@ -69,7 +69,7 @@ def check_export(path: Path, overwrite: bool) -> Writer:
     if path.suffix not in WRITERS:
         raise ValueError(
             f"the file of a policy must end in {', '.join(WRITERS)}, got {str(path)!r}. "
-            "The ending chooses the format; .npz needs only NumPy to run."
+            "The extension selects the format; .npz needs only NumPy to run."
         )
     if path.exists() and not overwrite:
         raise FileExistsError(

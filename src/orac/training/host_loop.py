@@ -156,7 +156,7 @@ class HostRunner:
         return self.env.get_state()
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint; return False if the episodes had to start anew."""
+        """Go back to a checkpoint; return False if the episodes had to start again."""
         self.state = state
         if host_state is not None:
             self.env.set_state(host_state)

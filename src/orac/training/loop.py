@@ -67,7 +67,7 @@ class Runner(Protocol):
         ...
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint; return False if the episodes had to start anew."""
+        """Go back to a checkpoint; return False if the episodes had to start again."""
         ...
 
     def configure(self, config: Config) -> None:

@@ -49,7 +49,7 @@ def ended_schedules(config: Config) -> str:
     if not ends:
         return ""
     return (
-        f"the schedules of this run end at step {training.horizon:,} and it goes on to "
+        f"the schedules of this run end at step {training.horizon:,} and it continues to "
         f"{training.total_steps:,}. From there on {', '.join(ends)}."
     )
 
@@ -137,7 +137,7 @@ def evaluation_notes(
 def limit_below_least(counters: Any, config: Config) -> str:
     """Return a sentence that says that every evaluation was above a limit."""
     return (
-        "no evaluation was within the limits: the least risk was "
+        "no evaluation was within the limits: the lowest risk was "
         f"{risk_text(counters.least_risk, config)}."
     )
 
@@ -178,17 +178,17 @@ def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
             "It has the highest reward of the policies that were measured within the "
             "limits."
             if feasible
-            else "No policy was measured within the limits less the margin, so the one of "
-            "least risk is delivered."
+            else "No policy was measured within the limits minus the margin, so the one "
+            "with the lowest risk is delivered."
         )
     else:
         risk = measured.get("risk", [])
         feasible = bool(measured) and (not risk or excess(risk, config) <= 0)
         why = (
-            "It is the last policy: none was kept for delivery yet."
+            "It is the last policy, because no candidate for delivery was stored yet."
             if config.agent.follows_episodes
-            else "It is the last policy: the multiplier follows the critics, and no other "
-            "policy is kept."
+            else "It is the last policy, because runs whose multiplier follows the critics "
+            "store no other."
         )
     names = [constraint.name for constraint in config.constraints]
     return {
@@ -217,7 +217,7 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
     policy = "the last policy"
     if record["checkpoint"] == "best":
         within = record["within_limits"]
-        policy = "the best policy" if within else "the policy of least risk"
+        policy = "the best policy" if within else "the policy with the lowest risk"
     policy += f", of step {record['step']:,}"
     if record["within_limits"]:
         return [f"Delivered: {policy}, with {numbers}, {measured}."]

@@ -50,8 +50,8 @@ def keep_compiled_programs() -> None:
     # The cache holds machine code, which only the user may be able to put there.
     if not (private_directory(root) and private_directory(folder)):
         print(
-            f"Programs are compiled anew each time, because {folder} does not belong to "
-            "you alone. Delete it, or set XDG_CACHE_HOME.",
+            f"The compilation cache is off, because {folder} is not a folder that only you "
+            "can write to. Delete it, or set XDG_CACHE_HOME.",
             file=sys.stderr,
         )
         return

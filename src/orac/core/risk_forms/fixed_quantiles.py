@@ -134,8 +134,9 @@ def loss_with_mean(predicted: Quantiles, targets: Quantiles, kappa: float) -> Ar
 def recentred(predicted: Quantiles) -> Quantiles:
     """Shift the quantiles so that their mean is the last output.
 
-    Quantile critics lose events that are rarer than a quantile is wide, at every step
-    through which they bootstrap. The mean, trained by squared error, does not.
+    Quantile critics underestimate events that are rarer than a quantile is wide, more so
+    with every step through which they bootstrap. The mean, which is trained by squared
+    error, does not.
     """
     quantiles, mean = predicted.values[..., :-1], predicted.values[..., -1:]
     shift = mean - quantiles.mean(axis=-1, keepdims=True)

@@ -102,7 +102,7 @@ def merge(
 
 
 def no_fusion(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile `function` as a loop of its own on a CPU, not fused with other operations.
+    """Compile `function` as a separate loop on a CPU, not fused with other operations.
 
     XLA would otherwise fuse it with the operations before and after it. It would then draw
     random bits again for every element and could not vectorise across reshapes, which was

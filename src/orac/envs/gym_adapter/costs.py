@@ -365,7 +365,7 @@ ALLOWED_MODULES: set[str] = set()
 
 
 def allow_module(module: str) -> None:
-    """Import a module of the user's, so that files may name what is in it."""
+    """Import the user's module, so that files may name functions and environments in it."""
     import_named(module, f"--import {module}")
     ALLOWED_MODULES.add(module)
 
@@ -422,7 +422,7 @@ GUARD = 'or put what the script runs below `if __name__ == "__main__":`'
 STOPPED_SCRIPTS: set[str] = set()
 """Modules that made an agent while they were imported; the rest of them did not run."""
 _importing: list[str] = []
-"""Modules of the user's that are being imported now."""
+"""The user's modules that are being imported now."""
 
 
 class AgentReached(BaseException):
@@ -540,7 +540,7 @@ def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
 def search_path(place: Any) -> Path | None:
     """Return the folder to add to the search path to import a recorded cost function.
 
-    None if it is found without, or if the record is no such place. Nothing is imported.
+    None if it is found without, or if the record is not valid. Nothing is imported.
     """
     if not isinstance(place, dict):
         return None
