@@ -28,7 +28,7 @@ SHORTER_TUTORIAL = {
     "costs[-40:]": "costs[-6:]",
 }
 SHORTER_COMMANDS = {
-    "--total-steps 120000": "--total-steps 640 --quiet --set training.learning_starts=300 "
+    "--total-steps 160000": "--total-steps 640 --quiet --set training.learning_starts=300 "
     "--set agent.hidden_sizes=[8,8] --set evaluation.episodes=4",
     "--episodes 1000": "--episodes 40",
 }
