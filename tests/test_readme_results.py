@@ -18,25 +18,25 @@ def test_the_readme_is_up_to_date_with_the_results():
     assert tool.updated(readme, ROOT / "results") == readme, tool.__doc__
 
 
-def test_table1_is_included_and_other_results_are_linked(tmp_path):
-    for name in ("table1", "ablation-ensemble"):
+def test_the_limit_is_included_and_other_results_are_linked(tmp_path):
+    for name in ("limit", "ablation-ensemble"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "table.md").write_text(f"## About {name}\n\n| a |\n| - |\n")
-    (tmp_path / "table1" / "runs.csv").write_text("seed\n")
+    (tmp_path / "limit" / "runs.csv").write_text("seed\n")
     (tmp_path / "ablation-ensemble" / "README.md").write_text(
         "# Many critics\n\nFew.\n"
     )
     text = tool.updated(f"# X\n{tool.BEGIN}\nold\n{tool.END}\ntail\n", tmp_path)
     assert text == (
-        f"# X\n{tool.BEGIN}\n### About table1\n\n| a |\n| - |\n\n"
-        "[runs](results/table1/runs.csv)\n\n"
+        f"# X\n{tool.BEGIN}\n### About limit\n\n| a |\n| - |\n\n"
+        "[runs](results/limit/runs.csv)\n\n"
         "Also recorded: [Many critics](results/ablation-ensemble/README.md).\n"
         f"{tool.END}\ntail\n"
     )
 
 
 def test_without_results_the_section_says_how_to_record_some(tmp_path):
-    assert "--record results/table1" in tool.section(tmp_path)
+    assert "--record results/limit" in tool.section(tmp_path)
 
 
 def test_a_readme_without_markers_raises_an_error(tmp_path):

@@ -3,9 +3,9 @@
     python tools/readme_results.py            # rewrite README.md
     python tools/readme_results.py --check    # fail if README.md would change
 
-`orac reproduce NAME --record results/NAME` records a study. Table 1, which has the paper's
-number of steps, is included in full. Every other folder with a README gets a link with the
-title of that README.
+`orac reproduce NAME --record results/NAME` records a study. The study of the limit
+is included in full. Every other folder with a README gets a link with the title of that
+README.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-MAIN = ("table1",)
+MAIN = ("limit",)
 NONE = (
-    "Nothing is recorded yet. `orac reproduce table1 --record results/table1` runs a study "
+    "Nothing is recorded yet. `orac reproduce limit --record results/limit` runs a study "
     "and records it.\n"
 )
 

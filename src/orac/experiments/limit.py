@@ -118,7 +118,7 @@ def _row(result: CaseResults) -> tuple[str, ...]:
     certified = sum(row["certified"] for row in rows)
     return (
         result.case.label,
-        f"{constraint.measure} <= {constraint.limit:g}",
+        f"{constraint.limit:g} on {constraint.measure}",
         f"{certified} of {len(rows)}",
         f"{median(rewards):.2f}" if rewards else "–",
         f"{min(rewards):.2f}" if rewards else "–",
