@@ -3,9 +3,9 @@
     python tools/readme_results.py            # rewrite README.md
     python tools/readme_results.py --check    # fail if README.md would change
 
-`orac reproduce NAME --record results/NAME` records a study. The study of the limit
-is included in full. Every other folder with a README gets a link with the title of that
-README.
+`orac reproduce NAME --record results/NAME` records a study. The tables of
+`MAIN` are included in full. Every other folder with a README gets a link with the title of
+that README.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-MAIN = ("limit",)
+MAIN = ("limit", "contrast")
 NONE = (
     "Nothing is recorded yet. `orac reproduce limit --record results/limit` runs a study "
     "and records it.\n"
