@@ -15,7 +15,7 @@ from orac.experiments.sweep import read_grid
 from orac.reports import report, tables
 from orac.reports.behaviour import save_pictures
 from orac.reports.compare import compare
-from orac.reports.figures import save_figures
+from orac.reports.matplotlib_figures import save_figures
 from orac.reports.run_reader import read_results
 from orac.runs.directory import safe_name
 

@@ -32,7 +32,7 @@ from orac.experiments.study import (
     missing_notes,
 )
 from orac.reports.charts import curve_chart
-from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.run_reader import RecordedRun
 from orac.reports.seed_statistics import recorded_curve, seed_values
 from orac.reports.tables import Table, cell
