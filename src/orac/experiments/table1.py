@@ -109,12 +109,14 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     note = (
         f"Success means that in {IN_A_ROW} evaluations in a row at least "
         f"{LONG_SHARE:.0%} of the episodes took the long path. Steps is the step of the "
-        "first of these evaluations; a seed without success counts as the whole budget. "
+        "first of these evaluations; a seed without success counts with all "
+        "its steps. "
         "Stays is the share of a converged seed's later evaluations in which at least "
         f"{LONG_SHARE:.0%} of the episodes still take the long path, averaged over the "
         "converged seeds. Within limit is the number of seeds whose last evaluation has a "
         "risk of cost within the limit. Brackets are 95 % intervals over seeds "
-        "(Clopper-Pearson; Student's t, widened for skew and cut at the budget). Only "
+        "(Clopper-Pearson; Student's t, widened for skewed data and clipped at the "
+        "number of training steps). Only "
         "finished runs count."
     )
     notes = [

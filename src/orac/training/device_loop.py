@@ -155,7 +155,7 @@ def run(
     """
     learner = learner_for(env.spec, config)
     step = partial(one_round, key, env=env, learner=learner, config=config)
-    # As a jitted function it is traced once, for the shapes and for the loop.
+    # jit caches the trace, so `eval_shape` and `fori_loop` share it.
     step = jax.jit(step, inline=True)
     shapes = jax.eval_shape(step, state)[1]
     reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orac.config.validation import unknown_name
+from orac.config.validation import did_you_mean
 
 WALL, RED, PINK, BONUS, GOAL = 1, 2, 4, 8, 16
 """Flags of one cell in `MazeMap.flags`."""
@@ -124,7 +124,10 @@ def load_map(
     elif map in _NAMED:
         text, own_box, time_limit = _NAMED[map]
     else:
-        raise unknown_name("map, if it is not drawn in several lines,", map, _NAMED)
+        raise ValueError(
+            f"map must be {', '.join(_NAMED)} or a drawing with several lines; got "
+            f"{map!r}.{did_you_mean(map, _NAMED)}"
+        )
     rows = _parse_rows(text)
     # This comes before the pink cell moves, because it may move to a start cell.
     box = start_box or own_box or _box_of_start_cells(rows)
@@ -177,11 +180,13 @@ def _move_pink(rows: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
     x, y = cell
     line = len(rows) - 1 - y
     inside = 0 <= x < len(rows[0]) and 0 <= line < len(rows)
-    found = rows[line][x] if inside else "outside the map"
-    if found not in (".", "s", "P"):
+    letter = rows[line][x] if inside else ""
+    if letter not in (".", "s", "P"):
+        names = {"#": "a wall", "R": "red", "B": "the bonus cell", "G": "the goal"}
         raise ValueError(
             f"pink_cell must be a free cell (x, y) of the map, got {cell}, which is "
-            f"{found}. On the 8x8 map (6, 3), (6, 4) and (6, 5) cut the long path."
+            f"{names.get(letter, 'outside the map')}. On the 8x8 map, choose (6, 3), (6, 4) "
+            "or (6, 5), which lie on the long path."
         )
     cleared = [row.replace("P", ".") for row in rows]
     cleared[line] = cleared[line][:x] + "P" + cleared[line][x + 1 :]
