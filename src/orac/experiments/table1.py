@@ -2,7 +2,7 @@
 
 Table 1 compares three agents at two probabilities of a guard. A run has converged at the
 first of five evaluations in a row that have at least 90 % of their episodes on the long
-path. As in the paper, a run that never converges counts with its whole budget of steps. An
+path. As in the paper, a run that never converges counts with its total number of steps. An
 evaluation is made every 10,000 steps and plays 100 episodes with the policy's mean action.
 Only finished runs count, as a run that is not finished may still converge.
 
@@ -74,7 +74,7 @@ def convergence_of(run: RecordedRun) -> Convergence:
 
 
 def steps_to_converge(run: RecordedRun) -> int:
-    """Return the steps until convergence; the whole budget if the run did not converge."""
+    """Return the steps until convergence; all steps if the run did not converge."""
     step = convergence_of(run).step
     return run.config.training.total_steps if step is None else step
 

@@ -189,7 +189,7 @@ def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> A
             axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
         for style, label in (
             ("-", "no guard there"),
-            ("--", "a guard was there"),
+            ("--", "a guard was present"),
             (">", "start"),
             ("s", "end"),
         ):

@@ -1,4 +1,4 @@
-"""The page of `orac tune`: reward against risk, and a slice of every parameter."""
+"""The page of `orac tune`: reward against risk, and against every parameter."""
 
 import html
 from collections.abc import Sequence

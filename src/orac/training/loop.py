@@ -300,7 +300,8 @@ def steer_run(
         state = state._replace(agent=agent)
     else:
         reading = measurement.read(measured, step, config)
-    # Evaluations may have restarted the episodes of the only environment there is.
+    # An evaluation in the environment of training may have restarted its episodes, so only
+    # these fields are replaced.
     runner.state = runner.state._replace(
         agent=state.agent, candidates=state.candidates, measured=measured
     )
@@ -310,7 +311,7 @@ def steer_run(
 def progress_values(
     metrics: Mapping[str, float], runner: Runner, counters: Counters
 ) -> dict[str, float]:
-    """Return the numbers of the progress bar, those of the first constraint included.
+    """Return the numbers of the progress bar, including those of the first constraint.
 
     The measured risk is that of the window of episodes, or of the last evaluation if the
     multiplier follows the critics.

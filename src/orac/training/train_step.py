@@ -181,7 +181,7 @@ def update_statistics(
 ) -> AgentState:
     """Update the statistics that rewards and costs are scaled and centred by, if any."""
     if config.agent.centre:
-        # The mean over the warm-up, after which it stays as it is.
+        # The mean over the warm-up; it does not change afterwards.
         warm_up = -(
             -max(config.training.learning_starts, 1) // config.training.num_envs
         )

@@ -188,7 +188,7 @@ def plot_trajectories(
 def _draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> None:
     """Draw an episode in the `number`-th line style."""
     colour, style, marker = _LINES[number % len(_LINES)]
-    guard = {None: "", True: ", a guard was there", False: ", no guard was there"}
+    guard = {None: "", True: ", a guard was present", False: ", no guard was present"}
     label = (
         f"{trajectory.label}\n{len(trajectory.rewards)} steps, return "
         f"{trajectory.rewards.sum():+g}, cost {trajectory.costs.sum():g}"

@@ -5,7 +5,7 @@ A map is drawn with y upwards, as in a plot, with one character per cell:
     # wall   . free   s start   R red (guarded)   P pink   B bonus   G goal
 
 Cell (i, j) is centred on the point (i, j). The outer ring must be wall, so that no agent
-leaves the map. This module knows only geometry: no rewards, no costs, no JAX.
+leaves the map. This module contains only geometry: no rewards, no costs, no JAX.
 """
 
 import functools
@@ -115,9 +115,9 @@ def load_map(
 ) -> MazeMap:
     """Return a named map, or parse one drawn as text with several lines.
 
-    `start_box` replaces the map's start box and `pink_cell` moves its pink cell. A drawn map
-    starts in the rectangle of its `s` cells, 0.1 inside of its outer edge, and has a time
-    limit of 100 steps for every 8 cells of its longer side.
+    `start_box` replaces the map's start box and `pink_cell` moves its pink cell. On a drawn
+    map, episodes start in the rectangle of its `s` cells, at least 0.1 from its edge, and
+    have a time limit of 100 steps for every 8 cells of the map's longer side.
     """
     if "\n" in map:
         text, own_box, time_limit = map, None, None
@@ -221,7 +221,7 @@ def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
     queue = deque(reached)
     while queue:
         x, y = queue.popleft()
-        # Only cells that share a side: a diagonal move between two walls depends on luck.
+        # Only cells that share a side: a diagonal move between two walls depends on noise.
         for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
             if cell not in walls and cell not in reached:
                 reached.add(cell)
