@@ -53,7 +53,7 @@ INVALID = [
     (["train", "--set=evaluation.episodes=none"], "evaluation.episodes must be"),
     (["train", "--set=env.params.step_scale=0"], "The agent could not move"),
     (["train", "--set=env.params.red_cost=-1"], "red_cost must be at least 0, got -1"),
-    (["train", "--set=agent=[1, 2"], "must be YAML"),
+    (["train", "--set=agent=[1, 2"], "cannot be read as YAML"),
     (["train", "--env-id=CartPole-v1"], "continuous"),
     (["train", "--env-id=Pendulum-v1"], "cost_fn="),
     (["train", "--env-id=no.such.module:Name-v0"], "which cannot be imported"),

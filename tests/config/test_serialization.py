@@ -121,7 +121,7 @@ def test_numbers_find_their_type():
         ("agent: {hidden_sizes: [a]}", r"hidden_sizes\[0\] must be a whole number"),
         ("algo: 3", "algo must be text, got 3"),
         ("env: {params: [1]}", r"env.params must be a mapping, got \[1\]"),
-        ("agent: [1", "the config must be YAML, but: while parsing"),
+        ("agent: [1", "the config cannot be read as YAML: while parsing"),
         # Through the same checks as Python's own arguments.
         ("constraints: [{tail: 0}]", r"must be a tail in \(0, 1\]"),
         ("constraints: [{limit: .nan}]", "must be at least 0, got nan"),
@@ -135,7 +135,9 @@ def test_a_slip_of_the_pen_is_named(text, message):
 
 def test_a_file_never_runs_code():
     for text in ("!!python/object/apply:os.getcwd []", "!!python/name:os.getcwd"):
-        with pytest.raises(ValueError, match="must be YAML, but: could not determine"):
+        with pytest.raises(
+            ValueError, match="cannot be read as YAML: could not determine"
+        ):
             serialization.parse(text)
 
 
@@ -160,7 +162,7 @@ def nested(levels):
         (f"seed: 1{':59' * 3000}", "a number of more than 100 digits"),
         ("seed: 2020-13-45", "month must be in 1..12"),
         ("# " * 150_000, "at most 262,144 characters"),
-        ("seed: \x00", "must be YAML"),
+        ("seed: \x00", "cannot be read as YAML"),
     ],
 )
 def test_yaml_that_is_too_large_or_ambiguous_is_refused(text, message):
@@ -206,7 +208,7 @@ def test_assignments_apply_in_order_through_the_same_checks():
         ("constraints.1.limit=1", "an entry of constraints must be one of 0; got '1'"),
         ("agent.kappa.x=1", "a field of agent.kappa must be one of"),
         ("agent.kappa", "an assignment must look like agent.kappa=0.5, got 'agent.kap"),
-        ("agent.kappa=[", "the value of agent.kappa must be YAML, but"),
+        ("agent.kappa=[", "the value of agent.kappa cannot be read as YAML"),
         ("agent.kappa=-1", "agent.kappa must be above 0, got -1"),
     ],
 )

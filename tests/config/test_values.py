@@ -101,7 +101,7 @@ def check_refusal(error, field):
     ending = [part for part in field.split(".") if not part.isdigit()][-1]
     named = {"limit": "limit", "tail": "tail", "risk_parameter": "risk_parameter"}
     wanted = named.get(ending, ending)
-    assert wanted in message or "the value must be YAML" in message, message
+    assert wanted in message or "the value cannot be read as YAML" in message, message
     assert "\n" not in message and message.endswith(".") and len(message) < 600
 
 

@@ -106,7 +106,7 @@ def test_command_reports_an_unreadable_grid(tmp_path, capsys):
     assert "cannot be read: No such file" in capsys.readouterr().err
     (tmp_path / "bad.yaml").write_text("algos: [orac")
     assert main(["sweep", str(tmp_path / "bad.yaml")]) == 1
-    assert "bad.yaml must be YAML, but:" in capsys.readouterr().err
+    assert "bad.yaml cannot be read as YAML:" in capsys.readouterr().err
 
 
 def test_unknown_study_gets_a_suggestion(capsys):

@@ -9,7 +9,7 @@ from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.core.risk import cvar
 from orac.evaluation.result import risk_of_episodes, value_at_risk
 from orac.reports import charts, report
-from orac.reports.figures import draw_line_charts
+from orac.reports.matplotlib_figures import draw_line_charts
 from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import (
     average_curves,

@@ -38,7 +38,7 @@ from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.result import Episodes, certify, cost_column
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
-from orac.reports.figures import draw_curves
+from orac.reports.matplotlib_figures import draw_curves
 from orac.reports.run_reader import Run, group_runs, read_run
 from orac.reports.tables import Table, to_html
 from orac.runs.atomic_io import write_text

@@ -10,7 +10,7 @@ from orac.envs.base import EnvSpec
 from orac.evaluation.result import Episodes, cost_column, summarise
 from orac.evaluation.rollout import play_baseline
 from orac.reports.charts import evaluation_histogram
-from orac.reports.figures import draw_histogram
+from orac.reports.matplotlib_figures import draw_histogram
 from orac.reports.tables import Table, number, to_html
 
 

@@ -1,4 +1,4 @@
-"""Commands about many runs: `orac report`, `compare`, `reproduce` and `sweep`."""
+"""Commands about many runs: `orac report`, `compare`, `reproduce`, `sweep` and `tune`."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from orac.experiments.sweep import read_grid
 from orac.reports import report, tables
 from orac.reports.behaviour import save_pictures
 from orac.reports.compare import compare
-from orac.reports.figures import save_figures
+from orac.reports.matplotlib_figures import save_figures
 from orac.reports.run_reader import read_results
 from orac.runs.directory import safe_name
 
@@ -47,7 +47,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def run_reproduce(options: argparse.Namespace) -> int:
-    """Run a table or figure of the paper."""
+    """Reproduce a table or figure of the paper."""
     check_choice("a study", options.study, STUDIES)
     study = with_settings(
         STUDIES[options.study], options.steps, options.set, options.only
@@ -85,7 +85,8 @@ def run_tune(options: argparse.Namespace) -> int:
     )
     tune.check_options(tune_options)
     tune.check_folder(tune_options.out)
-    # The workers may import the modules that were typed here, but none that a file names.
+    # Worker processes may import modules named on the command line, but not those named in
+    # a file.
     env_id = options.env_id or ""
     module = "" if is_of_library(env_id) else env_id.rpartition(":")[0]
     for name in (module, options.cost_fn or "", options.encoder or ""):
@@ -103,7 +104,7 @@ def run_tune(options: argparse.Namespace) -> int:
 def study_options(
     options: argparse.Namespace, out: Path, seeds: tuple[int, ...] | None
 ) -> StudyOptions:
-    """Return the checked options that both commands share."""
+    """Return the checked options that `reproduce` and `sweep` share."""
     if options.jobs is not None:
         check_count("--jobs", options.jobs, high=MAX_PROCESSES)
     check_count("--threads", options.threads, high=MAX_PROCESSES)

@@ -43,7 +43,7 @@ def to_dict(value: Any) -> Any:
 
 
 def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
-    """Return the config of a dict; missing fields have their defaults."""
+    """Build a config from a dict; missing fields get their defaults."""
     if not isinstance(data, dict):
         raise ValueError(
             f"{path or 'the config'} must be a mapping of names to values, got {data!r}."
@@ -99,7 +99,7 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads 1e-3 and 1e6 as numbers, which YAML 1.1 reads as text without a dot.
+    """Reads 1e-3 and 1e6 as numbers. In YAML 1.1 they are text, because they have no dot.
 
     A repeated key raises an error. So does a text that is nested too deeply, or that is too
     large when all aliases are expanded.
@@ -152,7 +152,8 @@ def _count_values(node: Any, known: dict[int, int]) -> int:
     elif node is not None and node.tag in NUMBER_TAGS and len(node.value) > MAX_DIGITS:
         raise yaml.YAMLError(f"it has a number of more than {MAX_DIGITS} digits")
     if id(node) not in known:
-        known[id(node)] = MAX_YAML_VALUES  # If met again below, it contains itself.
+        # A node that is reached again while it is counted contains itself.
+        known[id(node)] = MAX_YAML_VALUES
         known[id(node)] = 1 + sum(_count_values(child, known) for child in children)
     if known[id(node)] > MAX_YAML_VALUES:
         raise yaml.YAMLError(f"it holds more than {MAX_YAML_VALUES:,} values")
@@ -179,7 +180,7 @@ def read_yaml(text: str, name: str) -> Any:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         said = " ".join(str(error).split())[:400].rstrip(".")
-        raise ValueError(f"{name} must be YAML, but: {said}.") from error
+        raise ValueError(f"{name} cannot be read as YAML: {said}.") from error
 
 
 def dump(config: Config) -> str:
@@ -193,7 +194,7 @@ def write_yaml(data: Any) -> str:
 
 
 def parse(text: str, name: str = "the config") -> Config:
-    """Return the config of a YAML text."""
+    """Build a config from YAML text; missing fields get their defaults."""
     return from_dict(read_yaml(text, name))
 
 
@@ -271,7 +272,10 @@ def unflatten(flat: dict[str, Any]) -> Any:
         for part in parents:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise ValueError(f"{name} must not be a field of another value.")
+                raise ValueError(
+                    f"{name} cannot be set, because a field above it already has a plain "
+                    "value."
+                )
         inner[last] = value
     return _with_lists(nested)
 

@@ -22,7 +22,7 @@ class ObservationStats(NamedTuple):
 
 
 def init(size: int) -> ObservationStats:
-    """Return statistics of no observations."""
+    """Return empty statistics."""
     return ObservationStats(jnp.int32(0), jnp.zeros(size), jnp.zeros(size))
 
 
@@ -31,7 +31,8 @@ def update(
 ) -> ObservationStats:
     """Add a batch of observations to the statistics (Chan's pairwise update)."""
     seen = stats.seen + observation.shape[0]
-    # Numerics: shares of the whole, because float32 sums stop growing after 2^24 steps.
+    # Numerics: weighted averages instead of sums, because a float32 sum of ones stops
+    # growing at 2^24.
     share = observation.shape[0] / seen
     step = observation.mean(axis=0) - stats.mean
     variance = (1 - share) * stats.variance + share * observation.var(axis=0)

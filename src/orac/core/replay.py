@@ -93,7 +93,7 @@ def sample_n_step(
     replaces it, and if that is one too, the last step of the episode before it (or, in the
     oldest round of the ring, the step after it).
     """
-    # Deviates from SAC: the entropy of the steps in between is left out of the target.
+    # Choice: unlike in SAC, the entropy of the steps in between is not part of the target.
     rings, capacity = state.storage, state.capacity
     held = jnp.maximum(state.size, 1)
     first, second = jax.random.randint(key, (2, batch_size), 0, held)

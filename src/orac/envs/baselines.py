@@ -27,20 +27,23 @@ Baseline = Callable[[Observations], Actions]
 
 
 def short_path(maze: GuardedMaze) -> Baseline:
-    """Return a policy that takes the shortest path outside the pink cells: past the guard."""
+    """Return a policy that takes the shortest path that avoids the pink cells.
+
+    This path passes the guard.
+    """
     return _make_follower(maze, avoid="P")
 
 
 def long_path(maze: GuardedMaze) -> Baseline:
-    """Return a policy that takes the shortest path outside the red cells."""
+    """Return a policy that takes the shortest path that avoids the red cells."""
     return _make_follower(maze, avoid="R")
 
 
 def _make_follower(maze: GuardedMaze, avoid: str) -> Baseline:
     """Return a policy that follows the shortest path to the goal.
 
-    It aims at the centre of the cell after the next one on its path, or of the next one if
-    a step without noise towards the former would touch a wall or a cell to avoid.
+    It aims two cells ahead on its path, at the centre of the cell. If a step without noise
+    in that direction would touch a wall or a cell to avoid, it aims one cell ahead.
     """
     layout = maze.layout
     blocked = np.zeros((layout.width, layout.height), bool)
@@ -76,7 +79,7 @@ def _next_cells(goals: tuple[Cell, ...], blocked: np.ndarray) -> np.ndarray:
     Diagonal moves are allowed where neither of the two corner cells is blocked.
     """
     towards = np.moveaxis(np.indices(blocked.shape), 0, -1)
-    # A diagonal move is one step but longer, so the straightest of equal paths wins.
+    # Paths are compared by their number of moves, then by their length.
     cheapest = {goal: (0, 0.0) for goal in goals}
     queue = [(0, 0.0, goal) for goal in goals]
     while queue:

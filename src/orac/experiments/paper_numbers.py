@@ -131,6 +131,6 @@ def _budget(config: Config) -> str:
     steps = "gradient step" if training.gradient_steps == 1 else "gradient steps"
     return (
         f"{training.total_steps:,} steps, {training.num_envs} {envs}, "
-        f"{training.gradient_steps:g} {steps} per step, an evaluation of "
+        f"{training.gradient_steps:g} {steps} per environment step, an evaluation of "
         f"{evaluation.episodes} episodes every {evaluation.every:,} steps"
     )

@@ -216,7 +216,7 @@ def _training_columns(run: Run) -> Row:
 
 
 def _machine_columns(meta: Row) -> Row:
-    """Return what meta.json says about the machine, the threads, and the code."""
+    """Return the machine, the threads and the version of the code from meta.json."""
     name = meta.get("processor") or meta.get("machine") or "unknown processor"
     cores = meta.get("usable_cpus") or meta.get("cpu_count")
     seconds = meta.get("certificate_seconds")
@@ -248,7 +248,7 @@ def _delivered_columns(run: Run) -> Row:
 
 
 def _certificate_columns(run: Run) -> Row:
-    """Return what the certificate of a run says about its last look."""
+    """Return the columns of runs.csv about the last look of a run's certificate."""
     record = read_certificate(run.path)
     if record is None:
         return {}
@@ -357,7 +357,7 @@ def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Rec
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block with the same folder."""
+    """Hold a lock on the folder; wait while another process holds it."""
     with disk_errors(folder, "lock"):
         descriptor = os.open(folder, os.O_RDONLY)
     try:

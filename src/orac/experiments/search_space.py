@@ -26,7 +26,7 @@ class Parameter:
 
     fields: tuple[str, ...]
     choices: tuple[str, ...] = ()
-    """As JSON text, since a storage cannot hold lists."""
+    """The values to try as JSON text, because Optuna's storage cannot hold lists."""
     low: float = 0.0
     high: float = 0.0
     log: bool = False
@@ -45,11 +45,11 @@ class Parameter:
         return suggest(self.name, self.low, self.high, log=self.log)
 
     def from_storage(self, value: Any) -> Any:
-        """Return the value of the config for one that Optuna stored."""
+        """Convert a value that Optuna stored to a value for the config."""
         return json.loads(value) if self.choices else value
 
     def to_storage(self, value: Any) -> Any | None:
-        """Return the value for Optuna of one in a config; None if it is outside."""
+        """Convert a value of the config to one for Optuna; None if it is outside the space."""
         if self.choices:
             text = json.dumps(value)
             return text if text in self.choices else None
@@ -179,7 +179,7 @@ def with_values(config: Config, values: Mapping[Parameter, Any]) -> Config:
 
 
 def value_in(config: Config, parameter: Parameter) -> Any | None:
-    """Return the config's value of a parameter for Optuna; None if it is outside."""
+    """Return the config's value of a parameter, for Optuna; None if it is outside."""
     flat = serialization.flatten(serialization.to_dict(config))
     values = [parameter.to_storage(flat.get(field)) for field in parameter.fields]
     return values[0] if all(value == values[0] for value in values) else None

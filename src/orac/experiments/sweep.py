@@ -22,7 +22,7 @@ from orac.config.schema import Config
 from orac.config.validation import check_choice, check_count, check_seed, read_text
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
-from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.report import all_tables
 from orac.reports.run_reader import Results
 from orac.reports.tables import Table

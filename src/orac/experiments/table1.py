@@ -2,7 +2,7 @@
 
 Table 1 compares three agents at two probabilities of a guard. A run has converged at the
 first of five evaluations in a row that have at least 90 % of their episodes on the long
-path. As in the paper, a run that never converges counts with its whole budget of steps. An
+path. As in the paper, a run that never converges counts with its total number of steps. An
 evaluation is made every 10,000 steps and plays 100 episodes with the policy's mean action.
 Only finished runs count, as a run that is not finished may still converge.
 
@@ -32,7 +32,7 @@ from orac.experiments.study import (
     missing_notes,
 )
 from orac.reports.charts import curve_chart
-from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.run_reader import RecordedRun
 from orac.reports.seed_statistics import recorded_curve, seed_values
 from orac.reports.tables import Table, cell
@@ -74,7 +74,7 @@ def convergence_of(run: RecordedRun) -> Convergence:
 
 
 def steps_to_converge(run: RecordedRun) -> int:
-    """Return the steps until convergence; the whole budget if the run did not converge."""
+    """Return the steps until convergence; all steps if the run did not converge."""
     step = convergence_of(run).step
     return run.config.training.total_steps if step is None else step
 
@@ -109,12 +109,14 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     note = (
         f"Success means that in {IN_A_ROW} evaluations in a row at least "
         f"{LONG_SHARE:.0%} of the episodes took the long path. Steps is the step of the "
-        "first of these evaluations; a seed without success counts as the whole budget. "
+        "first of these evaluations; a seed without success counts with all "
+        "its steps. "
         "Stays is the share of a converged seed's later evaluations in which at least "
         f"{LONG_SHARE:.0%} of the episodes still take the long path, averaged over the "
         "converged seeds. Within limit is the number of seeds whose last evaluation has a "
         "risk of cost within the limit. Brackets are 95 % intervals over seeds "
-        "(Clopper-Pearson; Student's t, widened for skew and cut at the budget). Only "
+        "(Clopper-Pearson; Student's t, widened for skewed data and clipped at the "
+        "number of training steps). Only "
         "finished runs count."
     )
     notes = [

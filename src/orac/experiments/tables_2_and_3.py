@@ -14,7 +14,7 @@ from orac.config import presets, serialization
 from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, every_50th
 from orac.reports.charts import LineChart, learning_charts
-from orac.reports.figures import BAND_NOTES, draw_line_charts
+from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 

@@ -54,7 +54,7 @@ STARTUP_TRIALS = 5
 WARMUP_SHARE = 1 / 3
 """Share of its steps that every trial may take."""
 TAIL_EPISODES = 10
-"""Fresh episodes in the smallest tail, at least, unless their number is given."""
+"""Minimum number of fresh episodes in the smallest tail, if `episodes` is not given."""
 INFEASIBLE = -1e30
 """Score of an evaluation above its limit; any reward is higher."""
 MAX_TRIALS = 100_000
@@ -62,7 +62,7 @@ MAX_TRIALS = 100_000
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """Options of `orac tune` that do not change what a trial is."""
+    """Options of `orac tune` that do not change the settings of its trials."""
 
     out: Path
     """Folder of the study: its database, runs, best config and page."""
@@ -113,14 +113,14 @@ def tune(
 
 
 def import_optuna() -> Any:
-    """Return the module; say which extra has it if it is not installed."""
+    """Import Optuna; if it is not installed, the error names the extra to install."""
     optuna = import_extra("orac tune", "tune", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
 
 def check_options(options: TuneOptions) -> None:
-    """Raise a `ValueError` for a number that cannot work."""
+    """Raise a `ValueError` if an option is out of range."""
     check_count("--trials", options.trials, high=MAX_TRIALS)
     if options.jobs is not None:
         check_count("--jobs", options.jobs, high=10_000)
@@ -182,7 +182,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
             f"now and {theirs!r} in the study {name}{more}. Repeat its command, or choose "
             "another --out (with --storage, another --study-name)."
         )
-    # A sampler that is seeded alike would repeat the trials of an earlier call.
+    # A sampler with the same seed would repeat the trials of an earlier call.
     seed = config.seed
     if options.storage is not None or study.get_trials(deepcopy=False):
         seed = zlib.crc32(f"{seed} {place} {len(study.trials)}".encode())
@@ -191,7 +191,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
 
 
 def settings_of(config: Config, space: Space) -> dict[str, Any]:
-    """Return what all trials share, as JSON has it: the config, and the values searched."""
+    """Return the settings that all trials share, as JSON values: the config and the space."""
     searched = {
         parameter.name: [*parameter.choices]
         or [parameter.low, parameter.high, parameter.log, parameter.whole]
@@ -257,7 +257,7 @@ class Tuner:
         self._killed: set[PlannedRun] = set()
 
     def run(self, backend: Processes, signals: Sequence[int]) -> bool:
-        """Run trials until the study has enough; return whether it was stopped before."""
+        """Run trials until the study has enough; return whether it was stopped earlier."""
         started, stopping = time.monotonic(), ""
         self._propose_preset()
         interrupted = self._unfinished_here()
@@ -467,7 +467,7 @@ def default_episodes(config: Config) -> int:
 
 
 def excesses(risks: Sequence[float], config: Config) -> list[float]:
-    """Return how far each risk is above its limit, in units of the limit; 0 is on it."""
+    """Return how far each risk is above its limit, in units of the limit; 0 is at the limit."""
     return [
         (risk - constraint.limit) / (constraint.unit or 1.0)
         for risk, constraint in zip(risks, config.constraints, strict=True)

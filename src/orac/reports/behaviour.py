@@ -23,7 +23,7 @@ from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.charts import COLOURS, INK
-from orac.reports.figures import new_figure
+from orac.reports.matplotlib_figures import new_figure
 from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
@@ -189,7 +189,7 @@ def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> A
             axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
         for style, label in (
             ("-", "no guard there"),
-            ("--", "a guard was there"),
+            ("--", "a guard was present"),
             (">", "start"),
             ("s", "end"),
         ):

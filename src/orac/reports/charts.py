@@ -1,7 +1,7 @@
-"""Catalogue of charts: what each chart of a report or figure shows.
+"""The charts of reports and figures.
 
 Every chart is computed here from groups of runs, independently of how it is drawn:
-`figures` draws charts with matplotlib and `html` with plotly. Learning curves and
+`matplotlib_figures` and `plotly_figures` draw charts. Learning curves and
 performance profiles are `LineChart`s; cost distributions are `CostHistogram`s.
 """
 

@@ -289,7 +289,7 @@ def recorded_curve(run: Run, key: str) -> SeedCurve:
 def single_run_curve(run: Run, column: str, measure: RiskMeasure) -> Curve:
     """Return the risk in each evaluation of one run, with a band over its episodes.
 
-    The band is a 95 % bootstrap interval: it says how much chance is in the episodes.
+    The band is a 95 % bootstrap interval: it shows how much the risk varies by chance.
     """
     steps, values = evaluation_curve(run, column, measure)
     known = np.isfinite(values)

@@ -1,4 +1,4 @@
-"""The page of `orac tune`: reward against risk, and a slice of every parameter."""
+"""The page of `orac tune`: reward against risk, and against every parameter."""
 
 import html
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orac.reports.charts import COLOURS
-from orac.reports.html import chart_layout, figure, fill_page, limit_line
+from orac.reports.html import figure, fill_page
+from orac.reports.plotly_figures import chart_layout, limit_line
 from orac.reports.tables import Table, to_html
 
 WITHIN, ABOVE = "within the limits", "above a limit"

@@ -4,7 +4,7 @@
 timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/ and checkpoints/,
 and certificate.json after `orac certify`. Wall-clock times are written only to
 timings.csv and, for the certificate of a study's run, to meta.json, so that the other files
-are reproducible to the byte. The meaning of the columns is defined by the training loop.
+are reproducible to the byte. `training/run_logger.py` defines the columns of the logs.
 """
 
 import json

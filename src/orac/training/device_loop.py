@@ -116,7 +116,7 @@ def init(
     # Fold in 0 first: `split` would give the keys that RUN and EVALUATE fold in.
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
-    # An environment may return one buffer twice; donation needs each leaf to be its own.
+    # An environment may return one buffer twice; donation needs one per leaf.
     env_state, observation = copy_arrays((env_state, observation))
     return init_train_state(
         agent_key, env_state, observation, env.spec, learner, config
@@ -155,7 +155,7 @@ def run(
     """
     learner = learner_for(env.spec, config)
     step = partial(one_round, key, env=env, learner=learner, config=config)
-    # As a jitted function it is traced once, for the shapes and for the loop.
+    # jit caches the trace, so `eval_shape` and `fori_loop` share it.
     step = jax.jit(step, inline=True)
     shapes = jax.eval_shape(step, state)[1]
     reports = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), shapes)

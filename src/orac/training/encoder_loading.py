@@ -51,7 +51,7 @@ def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
 
 
 def import_encoder(name: str) -> Encoder:
-    """Import the pair that `module:name` names, which runs the module.
+    """Import the pair with the name `module:name`. This runs the module.
 
     Call this only with a name that the user has just given, never with one from a file.
     """
@@ -109,7 +109,7 @@ def checked_pair(pair: Any, what: str) -> EncoderPair:
 
 
 def name_of_pair(init: Any, apply: Any) -> str:
-    """Return the name of a pair for a config: where it is at the top level of a module.
+    """Return the name of a pair for a config: its module and its variable there.
 
     A pair that no module defines gets a name that describes it but cannot be imported.
     """
@@ -127,7 +127,7 @@ def name_of_pair(init: Any, apply: Any) -> str:
 
 
 def place_of_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Return where an encoder lives, for meta.json: module, file and name."""
+    """Return where an encoder is defined, for meta.json: module, file and name."""
     module, _, name = encoder.name.partition(":")
     # A script is imported under the name of its file, but it runs as `__main__`.
     file = getattr(sys.modules.get(module, sys.modules["__main__"]), "__file__", None)

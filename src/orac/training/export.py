@@ -271,7 +271,7 @@ def convert_to_onnx(
         model.ir_version = IR_VERSION
         session = onnxruntime.InferenceSession(model.SerializeToString())
         (found,) = session.run(["action"], rows)
-    except Exception as error:  # Neither package has a base class of its errors.
+    except Exception as error:  # Neither package has a base class for its errors.
         said = (str(error).splitlines() or [""])[0].rstrip(".")
         raise ValueError(
             f"the encoder cannot be converted to ONNX ({type(error).__name__}: {said}). "

@@ -1,4 +1,7 @@
-"""Health checks: stop a run when a number is not finite, before it is saved."""
+"""Health checks: stop a run before it saves a number that is not finite or a negative cost.
+
+`measurement.py` replaces an actor that is stuck.
+"""
 
 from typing import Any
 

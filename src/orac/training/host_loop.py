@@ -92,7 +92,7 @@ class HostRunner:
     def advance(self, rounds: int, capacity: int) -> StepReport:
         """Run this many rounds; the report holds NumPy arrays with one entry per round."""
         if not self.state.replay:
-            # A run whose environments for evaluations cannot be made should stop now.
+            # Make the environments for evaluations now, so that an error appears early.
             assert self.evaluation_env is not None
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
@@ -108,7 +108,7 @@ class HostRunner:
                 )
                 reports.append(report)
         finally:
-            # Also after an error of the environment: the agent still delivers its best.
+            # After an error, too, so that the agent can still deliver its best policy.
             self.state = self.state._replace(**kept)
         return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
@@ -180,7 +180,7 @@ class HostRunner:
 
 
 class Acted(NamedTuple):
-    """What acting in a round hands to storing and updating."""
+    """The result of acting in one round, which storing and updating need."""
 
     action: Float[Array, "env action"]
     """Actions in [-1, 1]; `box_action` has the units of the environment."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from orac.config.schema import Config
@@ -28,7 +27,7 @@ from orac.evaluation.rollout import Episodes
 from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes
 from orac.training.health import check_parameters, check_report
-from orac.training.run_logger import Logger
+from orac.training.run_logger import Logger, episode_rows, metrics_row
 from orac.training.state import NEW_ACTOR
 from orac.training.train_step import StepReport, TrainState
 
@@ -301,92 +300,18 @@ def steer_run(
         state = state._replace(agent=agent)
     else:
         reading = measurement.read(measured, step, config)
-    # Evaluations may have restarted the episodes of the only environment there is.
+    # An evaluation in the environment of training may have restarted its episodes, so only
+    # these fields are replaced.
     runner.state = runner.state._replace(
         agent=state.agent, candidates=state.candidates, measured=measured
     )
     return measurement.metrics(measured, reading, step, state.agent, config)
 
 
-def metrics_row(
-    report: StepReport, counters: Counters, step: int, runner: Runner
-) -> dict[str, float]:
-    """Return a row of metrics.csv: means over the stretch, and sums over the run.
-
-    NaN means "not measured yet": the health checks stop a run at a measured NaN.
-    """
-    names = runner.spec.cost_names
-    ended = report.ended
-    rewards, costs = report.totals.reward[ended], report.totals.cost[ended]
-    counters.episodes += len(rewards)
-    limits = {c.name: c.limit for c in runner.config.constraints}
-    if not counters.cumulative_cost:
-        counters.cumulative_cost = [0.0] * len(names)
-        counters.violations = [0] * len(names)
-        counters.last_cost = [math.nan] * len(names)
-    if len(rewards):
-        counters.last_reward = float(rewards.mean(dtype=np.float64))
-    row: dict[str, float] = {
-        "env_steps": step,
-        "gradient_steps": int(runner.state.agent.gradient_steps),
-        "episodes": counters.episodes,
-        "train/reward": counters.last_reward,
-    }
-    for m, name in enumerate(names):
-        paid = float(report.cost[:, m].sum(dtype=np.float64))
-        counters.cumulative_cost[m] += paid
-        if len(rewards):
-            counters.last_cost[m] = float(costs[:, m].mean(dtype=np.float64))
-        over = costs[:, m] > limits.get(name, math.inf)
-        counters.violations[m] += int(over.sum())
-        column = cost_column(name)
-        row[f"train/{column}"] = counters.last_cost[m]
-        row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
-        row[f"train/violations_{column}"] = counters.violations[m]
-    updated = report.updated
-    known = {} if updated.any() else initial_constraint_metrics(runner)
-    for name, values in sorted(report.metrics.items()):
-        if updated.any():
-            row[name] = float(values[updated].mean(dtype=np.float64))
-        else:
-            row[name] = known.get(name, math.nan)
-    return row
-
-
-def initial_constraint_metrics(runner: Runner) -> dict[str, float]:
-    """Return multipliers, limits and pivots, which exist before the first update."""
-    learner = runner.learner
-    unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
-    metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)
-    return {name: float(value) for name, value in metrics.items()}
-
-
-def episode_rows(
-    report: StepReport, first_round: int, runner: Runner
-) -> list[dict[str, float]]:
-    """Return one row per training episode that ended in this stretch, in order."""
-    num_envs = runner.config.training.num_envs
-    rows: list[dict[str, float]] = []
-    for i, env in np.argwhere(report.ended):
-        totals = report.totals
-        row: dict[str, float] = {
-            "env_steps": (first_round + int(i) + 1) * num_envs,
-            "env": int(env),
-            "reward": float(totals.reward[i, env]),
-        }
-        for m, name in enumerate(runner.spec.cost_names):
-            row[cost_column(name)] = float(totals.cost[i, env, m])
-        row["length"] = int(totals.length[i, env])
-        for name in runner.spec.metric_names:
-            row[name] = float(report.env_metrics[name][i, env])
-        rows.append(row)
-    return rows
-
-
 def progress_values(
     metrics: Mapping[str, float], runner: Runner, counters: Counters
 ) -> dict[str, float]:
-    """Return the numbers of the progress bar, those of the first constraint included.
+    """Return the numbers of the progress bar, including those of the first constraint.
 
     The measured risk is that of the window of episodes, or of the last evaluation if the
     multiplier follows the critics.

@@ -99,7 +99,7 @@ class Profiler:
 
         def timed(*arguments: Any, **options: Any) -> Any:
             if "evaluating" in self._open:
-                # An evaluation that uses the only environment there is.
+                # This evaluation uses the environment of training.
                 return method(*arguments, **options)
             outside, self._inside = self._inside, 0.0
             self._open.append(activity)
@@ -127,7 +127,7 @@ class Profiler:
 def listeners() -> list[Callable[[float], None]]:
     """Return the functions that are called with the seconds of each compilation.
 
-    JAX cannot forget a listener, so it gets one for all profilers.
+    A listener of JAX cannot be removed, so all profilers share one.
     """
     found: list[Callable[[float], None]] = []
 
@@ -141,7 +141,7 @@ def listeners() -> list[Callable[[float], None]]:
 
 
 def time_acting(runner: Runner) -> float:
-    """Return the seconds in which the behaviour policy acts once in all environments."""
+    """Return how many seconds the behaviour policy takes to act once, in all environments."""
     config, learner, key = (
         without_seed(runner.config),
         runner.learner,
@@ -154,7 +154,8 @@ def time_acting(runner: Runner) -> float:
 
     def act_often(state: Any) -> Any:
         def once(i: Any, total: Any) -> Any:
-            # The observation changes, so that the compiler cannot act once for all rounds.
+            # Change the observation, so that the compiler cannot move acting out of the
+            # loop.
             now = state._replace(observation=state.observation + 1e-9 * total)
             return total + act(jax.random.fold_in(key, i), now).mean()
 
@@ -166,7 +167,7 @@ def time_acting(runner: Runner) -> float:
 
 
 def time_environment(runner: DeviceRunner) -> float:
-    """Return the seconds in which all compiled environments take one step."""
+    """Return how many seconds one step of all compiled environments takes."""
     env, key, spec = runner.env, jax.random.key(0), runner.spec
     shape = (runner.config.training.num_envs, spec.action_size)
 
@@ -191,7 +192,7 @@ def time_environment(runner: DeviceRunner) -> float:
 
 
 def time_call(function: Callable[[Any], Any], state: Any, calls: int = 1) -> float:
-    """Return the seconds of one call of a compiled function: the best of five."""
+    """Return the seconds of one call of a compiled function: the fastest of five."""
     program = jax.jit(function, compiler_options=compiler_options())
     jax.block_until_ready(program(state))
     best = float("inf")

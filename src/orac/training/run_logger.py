@@ -1,13 +1,23 @@
-"""Write the logs and checkpoints of a run, or keep the logs in memory."""
+"""The rows of a run's logs, and the loggers that write logs and checkpoints.
+
+`metrics_row` and `episode_rows` define the columns of metrics.csv and episodes.csv. A
+`RunLogger` writes to a run directory; a `MemoryLogger` writes no files.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import jax.numpy as jnp
+import numpy as np
+
 from orac.config.serialization import to_dict
+from orac.core import agent as agent_core
+from orac.evaluation.result import cost_column
 from orac.runs.directory import RunDirectory
 from orac.runs.loggers import CsvLog, Tracker, open_trackers
 from orac.training.saving import restore_checkpoint, save_checkpoint
+from orac.training.train_step import StepReport
 
 NO_CHECKPOINTS = "This run has no checkpoints; pass out= to learn to write them."
 
@@ -158,3 +168,78 @@ class RunLogger:
         for tracker in self._trackers or ():
             tracker.close()
         self.run.close()
+
+
+def metrics_row(
+    report: StepReport, counters: Any, step: int, runner: Any
+) -> dict[str, float]:
+    """Return a row of metrics.csv: means over the stretch, and sums over the run.
+
+    NaN means "not measured yet": the health checks stop a run at a measured NaN.
+    """
+    names = runner.spec.cost_names
+    ended = report.ended
+    rewards, costs = report.totals.reward[ended], report.totals.cost[ended]
+    counters.episodes += len(rewards)
+    limits = {c.name: c.limit for c in runner.config.constraints}
+    if not counters.cumulative_cost:
+        counters.cumulative_cost = [0.0] * len(names)
+        counters.violations = [0] * len(names)
+        counters.last_cost = [math.nan] * len(names)
+    if len(rewards):
+        counters.last_reward = float(rewards.mean(dtype=np.float64))
+    row: dict[str, float] = {
+        "env_steps": step,
+        "gradient_steps": int(runner.state.agent.gradient_steps),
+        "episodes": counters.episodes,
+        "train/reward": counters.last_reward,
+    }
+    for m, name in enumerate(names):
+        paid = float(report.cost[:, m].sum(dtype=np.float64))
+        counters.cumulative_cost[m] += paid
+        if len(rewards):
+            counters.last_cost[m] = float(costs[:, m].mean(dtype=np.float64))
+        over = costs[:, m] > limits.get(name, math.inf)
+        counters.violations[m] += int(over.sum())
+        column = cost_column(name)
+        row[f"train/{column}"] = counters.last_cost[m]
+        row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
+        row[f"train/violations_{column}"] = counters.violations[m]
+    updated = report.updated
+    known = {} if updated.any() else initial_constraint_metrics(runner)
+    for name, values in sorted(report.metrics.items()):
+        if updated.any():
+            row[name] = float(values[updated].mean(dtype=np.float64))
+        else:
+            row[name] = known.get(name, math.nan)
+    return row
+
+
+def initial_constraint_metrics(runner: Any) -> dict[str, float]:
+    """Return multipliers, limits and pivots, which exist before the first update."""
+    learner = runner.learner
+    unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
+    metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def episode_rows(
+    report: StepReport, first_round: int, runner: Any
+) -> list[dict[str, float]]:
+    """Return one row per training episode that ended in this stretch, in order."""
+    num_envs = runner.config.training.num_envs
+    rows: list[dict[str, float]] = []
+    for i, env in np.argwhere(report.ended):
+        totals = report.totals
+        row: dict[str, float] = {
+            "env_steps": (first_round + int(i) + 1) * num_envs,
+            "env": int(env),
+            "reward": float(totals.reward[i, env]),
+        }
+        for m, name in enumerate(runner.spec.cost_names):
+            row[cost_column(name)] = float(totals.cost[i, env, m])
+        row["length"] = int(totals.length[i, env])
+        for name in runner.spec.metric_names:
+            row[name] = float(report.env_metrics[name][i, env])
+        rows.append(row)
+    return rows

@@ -104,7 +104,7 @@ def restore_state(
     Returns the checkpoint, None if there is none, and messages for the user.
     """
     template = runner.state._replace(replay=())
-    # Only shapes: loading the replay must not need a second one in memory.
+    # Use only shapes, so that memory never holds a second replay.
     problem, config = runner.learner.problem, runner.config
     replay = jax.eval_shape(lambda: empty_replay(problem, config))
     loaded = checkpoints.load_latest(template, replay, check_finite)

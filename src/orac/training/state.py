@@ -147,7 +147,7 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Need]
 
     def num_bytes(make: Callable[[], Any]) -> int:
         leaves = jax.tree.leaves(jax.eval_shape(make))
-        # A typed key has no item size; a word is enough for the few there are.
+        # A typed key has no item size. There are few keys, so each counts as one word.
         sizes = (getattr(leaf.dtype, "itemsize", 4) for leaf in leaves)
         return sum(math.prod(x.shape) * n for x, n in zip(leaves, sizes, strict=True))
 
@@ -196,8 +196,8 @@ def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Pol
 def noise_policy(spec: EnvSpec, config: Config) -> Callable[..., Array]:
     """Return the unshifted actor as a function of policy, observations and noise.
 
-    Actions are in the environment's box. Without noise, standard normal numbers of the
-    actions' shape, they are the mean.
+    Actions are in the environment's box. `noise` has standard normal numbers of the actions'
+    shape; without it, actions are the mean.
     """
     learner = learner_for(spec, config)
 

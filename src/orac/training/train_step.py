@@ -37,7 +37,11 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Agent, replay, environments and counters: all that a checkpoint has to hold."""
+    """The agent, the replay, the environments and the number of rounds.
+
+    A checkpoint also holds the loop's `Counters`, the lengths of the logs and, for an
+    environment on the host, its state.
+    """
 
     agent: AgentState
     replay: ReplayState
@@ -50,9 +54,9 @@ class TrainState(NamedTuple):
     rounds: Int[Array, ""]
     """Number of times that every environment was stepped: env_steps / num_envs."""
     measured: Any = ()
-    """A `Measured`, if the multiplier follows episodes; compiled steps do not see it."""
+    """A `Measured`, if the multiplier follows episodes; compiled steps do not get it."""
     candidates: Any = ()
-    """The `Candidates` for delivery, likewise."""
+    """The `Candidates` for delivery, under the same condition."""
 
 
 class StepBatch(NamedTuple):
@@ -177,7 +181,7 @@ def update_statistics(
 ) -> AgentState:
     """Update the statistics that rewards and costs are scaled and centred by, if any."""
     if config.agent.centre:
-        # The mean over the warm-up, after which it stays as it is.
+        # The mean over the warm-up; it does not change afterwards.
         warm_up = -(
             -max(config.training.learning_starts, 1) // config.training.num_envs
         )
@@ -293,7 +297,7 @@ def update_if_due(
             agent, metrics = jax.lax.scan(update_once, agent, keys)
         return agent, jax.tree.map(lambda x: x.mean(), metrics)
 
-    # As a jitted function it is traced once, for the shapes and for the branch.
+    # jit caches the trace, so `eval_shape` and `cond` share it.
     update_all = jax.jit(update_all, inline=True)
     shapes = jax.eval_shape(update_all, agent)[1]
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -61,7 +61,7 @@ def keep_compiled_programs() -> None:
     jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # JAX decides at the first compilation whether there is a cache; decide again.
+    # JAX decides at the first compilation whether there is a cache; let it decide again.
     compilation_cache.reset_cache()
 
 

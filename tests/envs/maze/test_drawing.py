@@ -77,7 +77,7 @@ def test_figure_labels_trajectories_costs_and_cells():
     assert isinstance(figure, Figure)
     texts = texts_of(figure)
     assert {"R", "P", "B", "G", "cost 20", "cost 4"} <= set(texts)
-    assert "short way\n3 steps, return +14, cost 20, a guard was there" in texts
+    assert "short way\n3 steps, return +14, cost 20, a guard was present" in texts
     assert "long way\n3 steps, return +14, cost 4" in texts
     assert any("cost 2, or 20 with a guard" in text for text in texts)
     assert any("15% of the episodes" in text for text in texts)

@@ -400,7 +400,7 @@ def test_large_maze_has_the_original_rewards():
         ({"time_limit": 0}, "time_limit must be a whole number of at least 1, got 0"),
         ({"num_paid_steps": -1}, "num_paid_steps must be a whole number of at least 0"),
         ({"cost_mode": "episodes"}, "Did you mean 'episode'"),
-        ({"pink_cell": (5, 4)}, r"pink_cell must be a free cell .* which is #"),
+        ({"pink_cell": (5, 4)}, r"pink_cell must be a free cell .* which is a wall"),
         ({"pink_cell": (60, 4)}, "outside the map"),
     ],
 )

@@ -60,7 +60,7 @@ def test_pink_cell_on_a_start_cell_does_not_change_the_start_box():
 @pytest.mark.parametrize(
     ("drawing", "message"),
     [
-        ("8x9", "one of 8x8, 16x16; got '8x9'. Did you mean '8x8'"),
+        ("8x9", "map must be 8x8, 16x16 or a drawing .* got '8x9'. Did you mean '8x8'"),
         ("####\n#.G#\n####", "has no start: draw s cells, or pass start_box"),
         ("####\n#s.#\n####", "has no goal: draw at least one G"),
         ("#####\n#s#G#\n#####", r"goal cannot be reached from the start cell \(1, 1\)"),

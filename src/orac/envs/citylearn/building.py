@@ -89,7 +89,7 @@ def run_hour(
     outage: Bool[Array, ""],
     controlled: Bool[Array, ""],
 ) -> tuple[Storage, Flows]:
-    """Apply an action for one hour. Unless `controlled`, cooling is the recorded one."""
+    """Apply an action for one hour. If not `controlled`, use the recorded cooling instead."""
 
     def available(used: PerBuilding) -> PerBuilding:
         return jnp.where(outage, jnp.maximum(0.0, hour.solar - used), jnp.inf)

@@ -23,7 +23,8 @@ class HourlyData(NamedTuple):
     """Rows of the data set: energies in kWh, temperatures in degrees C."""
 
     ideal_cooling: Values
-    """Cooling that holds `ideal_temperature`; delivered during the model's warm-up."""
+    """Cooling needed to hold `ideal_temperature`; used while the temperature model warms
+    up."""
     ideal_temperature: Values
     hot_water: Values
     plug_load: Values

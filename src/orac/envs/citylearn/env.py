@@ -10,7 +10,7 @@ set has the same outages in every episode.
 Observations have CityLearn's names, order and ranges for a central agent: calendar, weather,
 carbon intensity and prices once, among the first building's eleven own numbers, followed by
 the own numbers of the other buildings. A value may leave its range, because CityLearn only
-estimates some of them. All values belong to the hour that has just ended; only CityLearn's
+estimates some of the ranges. All values belong to the hour that has just ended; only CityLearn's
 forecasts say anything about later hours.
 """
 
@@ -120,7 +120,7 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Sums over the outage hours of an episode so far: kWh, kWh, hours, hours."""
+    """Sums over the outage hours of an episode so far: two in kWh and two in hours."""
 
     requested: PerBuilding
     unserved: PerBuilding
@@ -375,8 +375,7 @@ def draw_outages(
     a mean of `caidi` minutes, rounded down to whole hours, so some last zero hours.
     Overlapping outages merge, and the end of the month cuts the last one.
     """
-    # CityLearn never starts an outage on day 0: it keeps the indices of days that are not
-    # zero.
+    # CityLearn never starts an outage on day 0, because it leaves out the index 0.
     days = jnp.arange(1, NUM_HOURS // HOURS_PER_DAY)
     happen_key, start_key, length_key = jax.random.split(key, 3)
     happens = jax.random.bernoulli(happen_key, saifi / 365, days.shape)

@@ -35,7 +35,7 @@ PERIODS = {"month": 12, "hour": 24, "day_type": 8}
 
 
 class TemperatureModel(NamedTuple):
-    """Weights, with the building as the first axis. Gates are ordered gate, layer, unit."""
+    """Weights of the network. The 128 gates are ordered by gate, then layer, then unit."""
 
     exogenous: np.ndarray
     """Inputs of the gates from the data, with biases, `(hour, building, 128)`."""

@@ -3,7 +3,7 @@
 `read_value` and `read_info` parse one step. They return one number per constraint, or an
 `InvalidCost`. The caller then raises the error, because it knows the environment and the
 step. `CostReader` does the same for a vector environment, whose infos Gymnasium batches
-into columns with a mask each. `import_cost_fn` imports a cost function by name.
+into columns, each with a mask. `import_cost_fn` imports a cost function by name.
 """
 
 import importlib.util
@@ -25,7 +25,8 @@ CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 
 Infos = dict[str, Any]
 NOT_REPORTED = object()
-"""Marks a step of five values, without a cost; None is a cost that is reported wrongly."""
+"""Stands for the cost of a step with five values, which has none. None would be an invalid
+cost."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SAFE_SQUARE = 1e76
@@ -40,14 +41,17 @@ FINITE = "Guard its formula against division by zero and overflow."
 
 
 class InvalidCost(NamedTuple):
-    """Why a step has no usable cost, as the object of 'reported ...', and how to fix it."""
+    """Why a step has no usable cost, and how to fix it.
+
+    In messages, the reason follows the word "reported".
+    """
 
     reason: str
     fix: str = NUMBERS
 
 
 Reading = tuple[float, ...] | InvalidCost
-"""The costs of one step, one per constraint."""
+"""The costs of one step, one per constraint, or the reason why there are none."""
 Readings = np.ndarray | list[Reading]
 """One row per environment: an array of numbers, or readings that must be checked."""
 
@@ -117,7 +121,7 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
 
 
 def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
-    """Return what is wrong with a reading, or None when it is a valid cost."""
+    """Return what is wrong with a reading; None if it is a valid cost."""
     if isinstance(reading, InvalidCost):
         return reading
     if not reading:
@@ -164,7 +168,7 @@ class CostReader:
                 raise ValueError(
                     "The environments report their cost sometimes as an integer and "
                     "sometimes as a float, and Gymnasium's vector environments round such "
-                    "batches. Report float(cost) always."
+                    "batches. Always report float(cost)."
                 )
             self._kind = kind
         return readings
@@ -260,7 +264,7 @@ def read_metric(
 
 
 def unpack_step(result: Any, name: str) -> tuple[Any, ...]:
-    """Return six step values: the cost is the third, NOT_REPORTED if there are five."""
+    """Return six step values; the third is the cost, or NOT_REPORTED if there were five."""
     size = len(result) if isinstance(result, tuple | list) else None
     if size == 6:
         return tuple(result)
@@ -314,7 +318,7 @@ def _is_numeric(column: np.ndarray, max_axes: int = 2) -> bool:
 
 
 def import_cost_fn(name: str) -> CostFn:
-    """Import the function that `module:function` names, which runs the module.
+    """Import the function with the name `module:function`. This runs the module.
 
     Call this only with a name that the user has just given, never with one from a file:
     loading a config or a checkpoint must not run code.
@@ -325,10 +329,10 @@ def import_cost_fn(name: str) -> CostFn:
 
 
 def import_object(name: str, option: str, kind: str, example: str) -> Any:
-    """Import what `module:name` names, which runs the module.
+    """Import the object with the name `module:name`. This runs the module.
 
-    For messages: `option` is where the user gave the name, `kind` what it should name, and
-    `example` a sentence that shows how.
+    The other arguments are for messages: the option with which the user gave the name, the
+    kind of object that it should name, and a sentence with an example.
     """
     module_name, separator, attribute = name.partition(":")
     if not (separator and module_name and attribute):
@@ -357,7 +361,7 @@ class NotImported(ValueError):
         super().__init__(message)
         self.module = module
         self.options = options
-        """Options with which the command works; none if it cannot."""
+        """Options to add to the command so that it works; empty if none helps."""
 
 
 ALLOWED_MODULES: set[str] = set()
@@ -426,9 +430,9 @@ _importing: list[str] = []
 
 
 class AgentReached(BaseException):
-    """A script that is imported for its functions makes an agent.
+    """Raised when a script that is imported for its functions makes an agent.
 
-    Not an `Exception`, so that the script does not catch it.
+    It is not an `Exception`, so that the script does not catch it.
     """
 
     def __init__(self, found: Any) -> None:
@@ -437,9 +441,10 @@ class AgentReached(BaseException):
 
 
 def stop_script() -> None:
-    """End the import of a user's script that would train again when it is imported.
+    """Stop importing a user's script at its first agent, because it would train again.
 
-    The functions above its first agent are defined by then. Called by every agent.
+    The functions above that line are already defined. Every agent calls this when it is
+    made.
     """
     if _importing:
         raise AgentReached(sys.modules.get(_importing[-1]))
@@ -500,7 +505,10 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
 
 
 def name_of_cost_fn(cost_fn: CostFn) -> str:
-    """Return the name of a function for a config; a lambda's name only locates it."""
+    """Return the name of a function for a config.
+
+    The name of a lambda only says where it was written; it cannot be imported.
+    """
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
     return f"{importable_module(owner.__module__)}:{owner.__qualname__}"
 
@@ -508,7 +516,7 @@ def name_of_cost_fn(cost_fn: CostFn) -> str:
 def importable_module(module: str) -> str:
     """Return the name under which a module can be imported.
 
-    That of a script is the name of its file instead of `__main__`.
+    For a script this is the name of its file instead of `__main__`.
     """
     if module == "__main__":
         main = sys.modules["__main__"]
@@ -522,14 +530,14 @@ def importable_module(module: str) -> str:
 
 
 def can_be_imported(name: str) -> bool:
-    """Return whether `module:function` can name a function: no lambda, no notebook."""
+    """Return whether `module:function` can be imported, unlike a lambda or a notebook's."""
     module, _, attribute = name.partition(":")
     parts = [*module.split("."), *attribute.split(".")]
     return module != "__main__" and all(part.isidentifier() for part in parts)
 
 
 def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
-    """Return where a cost function lives, for meta.json: module, file and name."""
+    """Return where a cost function is defined, for meta.json: module, file and name."""
     module, _, qualified = name.partition(":")
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
     file = getattr(inspect.getmodule(owner), "__file__", None)
@@ -540,7 +548,8 @@ def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
 def search_path(place: Any) -> Path | None:
     """Return the folder to add to the search path to import a recorded cost function.
 
-    None if it is found without, or if the record is not valid. Nothing is imported.
+    Returns None if the function is found without it, or if the record is not valid.
+    Nothing is imported.
     """
     if not isinstance(place, dict):
         return None

@@ -89,7 +89,9 @@ def make_host(
     """
     check_choice("vectorization", vectorization, VECTORIZATIONS)
     num_envs, episode_length = frozen_value((num_envs, episode_length))
-    advice = "Each is a Python object; JAX environments can be more."
+    advice = (
+        "Each one is a Python object. JAX environments can be run in larger numbers."
+    )
     check_count("num_envs", num_envs, advice=advice, high=MAX_HOST_ENVS)
     if episode_length is not None:
         check_count("episode_length", episode_length)
@@ -132,7 +134,7 @@ def check_environment(
     if spec.episode_length is None:
         raise ValueError(
             f"{spec.name} does not declare how long an episode can be, which limits and "
-            "certificates need. Pass episode_length=, which also truncates there."
+            "certificates need. Pass episode_length=; longer episodes are then truncated."
         )
     has_images = '"image": true' in spec.observation_structure
     needs_encoder = has_images and not has_encoder
@@ -167,7 +169,7 @@ def check_environment(
 
 
 def check_distinct(*vectors: AnyVector) -> None:
-    """Raise a `ValueError` if a factory made the environments of these from one object."""
+    """Raise a `ValueError` if a factory returned the same environment twice."""
     made = [
         id(one.unwrapped)
         for vector in vectors
@@ -208,7 +210,7 @@ def _constraint_names(
         return declared
     if reads_info and len(keys) > 1:
         return keys
-    # Count the costs of a step by taking one; a run resets before its first step.
+    # Take one step to count its costs; a run resets the environments before its first step.
     host.reset(seed=0)
     middle = (np.array(host.spec.action_low) + np.array(host.spec.action_high)) / 2
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
@@ -334,7 +336,8 @@ def _from_factory(
     wrappers = [wrap] * options.num_envs
     disabled = AutoresetMode.DISABLED
     if options.vectorization == "async":
-        # JAX runs threads, and a process forked from threads can hang, so we spawn.
+        # JAX starts threads, and a process that is forked from a program with threads can
+        # hang, so processes are spawned.
         vector = AsyncVectorEnv(wrappers, context="spawn", autoreset_mode=disabled)
         metadata = vector.get_attr("env_metadata")[0]
     else:

@@ -52,7 +52,8 @@ def read_metadata(env: Any) -> EnvMetadata:
     if isinstance(bare, SyncVectorEnv):
         layers += _layers(bare.envs[0])
     elif isinstance(bare, AsyncVectorEnv):
-        # Every environment has a spec; a worker asked for a missing attribute would end.
+        # Every environment has a spec. Asking for an attribute that is missing would end
+        # the worker process.
         layers.append(SimpleNamespace(spec=bare.get_attr("spec")[0]))
 
     def first(attribute: str, convert: Callable[[Any], Any]) -> Any:

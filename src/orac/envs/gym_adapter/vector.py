@@ -240,14 +240,14 @@ class HostEnv:
 
     @contextmanager
     def _explained(self, call: str) -> Iterator[None]:
-        """Explain the end of a process, of this one or of an environment's own."""
+        """Raise an error that says why a process ended: this one or an environment's own."""
         place = f"{self.spec.name}.{call}, after {self.steps:,} steps"
         try:
             yield
         except (EOFError, ConnectionError) as error:
             vector: Any = self.vector.unwrapped
             if isinstance(vector, AsyncVectorEnv):
-                # Closing would wait for the answer that was lost.
+                # Without this, closing would wait for an answer that never comes.
                 vector._state = AsyncState.DEFAULT
                 vector.close(terminate=True)
             raise ValueError(
@@ -306,7 +306,7 @@ class HostEnv:
         raw, ended = step.observation, step.ended
         flat = self._flatten_batch(raw)
         # Counting is several times faster than `any` on arrays this small. Under
-        # NEXT_STEP the next call of `step` restarts.
+        # NEXT_STEP the next call of `step` restarts the ended episodes.
         if not np.count_nonzero(ended):
             return raw, flat, flat
         if self._mode is AutoresetMode.NEXT_STEP and seeds is None:
@@ -383,12 +383,15 @@ class HostEnv:
 
 
 def seeds_of(seed: int | Sequence[int], count: int) -> list[int]:
-    """Return this many seeds; more of them start with the same ones."""
+    """Return `count` seeds; a longer list starts with the same seeds."""
     return [int(one) for one in np.random.SeedSequence(seed).generate_state(count)]
 
 
 def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:
-    """Return the declared mode; a guess could give wrong last observations."""
+    """Return the declared mode.
+
+    If none is declared, an error is raised: a guess could give wrong last observations.
+    """
     mode = vector.metadata.get("autoreset_mode")
     try:
         return AutoresetMode(getattr(mode, "value", mode))

@@ -7,9 +7,9 @@ would become 0 if another one reported the integer 0. Worker processes import th
 which does not import JAX.
 
 An environment offers its state with `get_state()` and `set_state(state)`; the state of
-its random generator and of Gymnasium's time limits are saved with it. A wrapper that is
-not known to be stateless must offer the two methods itself, so a saved state is either
-exact or None. States are plain data: JSON and NumPy can write them without pickling.
+its random generator and of Gymnasium's time limits are saved with it. If a wrapper around
+the environment may have further state, the saved state is None; so a saved state is always
+complete. States are plain data: JSON and NumPy can write them without pickling.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 
 
 class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Flattens observations and reports costs; all else is the environment inside."""
+    """Flattens observations and reports costs; everything else is passed on to the environment."""
 
     def __init__(
         self,
@@ -84,7 +84,8 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         name = self.env_metadata.name
         try:
-            # A masked reset arrives with emptied options; environments expect None.
+            # Gymnasium passes an empty dict when it resets only some environments, but
+            # environments expect None.
             result = self.env.reset(seed=seed, options=options or None)
         except TypeError as error:
             if "unexpected keyword argument" not in str(error):
@@ -159,7 +160,10 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _as_flag(value: Any, word: str, name: str) -> bool:
-    """Return whether an episode has ended; the text "False" would count as true."""
+    """Convert an end flag to bool.
+
+    Only booleans and integers are accepted, because bool("False") is True.
+    """
     if isinstance(value, bool | np.bool_):
         return bool(value)
     array = np.asarray(value)

@@ -1,1 +1,1 @@
-"""GuardedMaze: a maze with a short path past an unseen guard and a long way around."""
+"""GuardedMaze: a maze with a short path past an invisible guard and a long way around."""

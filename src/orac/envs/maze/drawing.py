@@ -60,7 +60,8 @@ class Trajectory(NamedTuple):
 
 
 TEXT_COLUMNS, TEXT_ROWS = 4, 2
-"""Characters of one cell in a drawing for terminals, which are twice as high as wide."""
+"""Columns and rows of characters per cell in a terminal, where a character is about twice
+as high as wide."""
 
 
 def draw_text(layout: MazeMap, paths: Sequence[np.ndarray]) -> Any:
@@ -187,7 +188,7 @@ def plot_trajectories(
 def _draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> None:
     """Draw an episode in the `number`-th line style."""
     colour, style, marker = _LINES[number % len(_LINES)]
-    guard = {None: "", True: ", a guard was there", False: ", no guard was there"}
+    guard = {None: "", True: ", a guard was present", False: ", no guard was present"}
     label = (
         f"{trajectory.label}\n{len(trajectory.rewards)} steps, return "
         f"{trajectory.rewards.sum():+g}, cost {trajectory.costs.sum():g}"
@@ -263,10 +264,10 @@ def _draw_legend(figure: Any, matplotlib: Any, maze: Maze) -> None:
     """Explain the kinds of cells to the right of the map."""
     meanings = {
         "G": f"G, goal: reward {maze.reward_at_goal:+g}, and the episode ends",
-        "R": f"R, red: cost {maze.red_cost:g}, or {maze.guard_cost:g} with a guard,\n"
-        f"who is there in {maze.guard_probability:.0%} of the episodes, unseen",
+        "R": f"R, red: cost {maze.red_cost:g}, or {maze.guard_cost:g} with a guard, who is\n"
+        f"present, but invisible, in {maze.guard_probability:.0%} of the episodes",
         "P": f"P, pink: cost {maze.pink_cost:g}, always",
-        "B": f"B, bonus: reward {maze.bonus:+g}, once an episode",
+        "B": f"B, bonus: reward {maze.bonus:+g}, once per episode",
         "#": "wall",
     }
     shown = [letter for letter in meanings if maze.layout.cells(letter)]

@@ -5,7 +5,7 @@ A map is drawn with y upwards, as in a plot, with one character per cell:
     # wall   . free   s start   R red (guarded)   P pink   B bonus   G goal
 
 Cell (i, j) is centred on the point (i, j). The outer ring must be wall, so that no agent
-leaves the map. This module knows only geometry: no rewards, no costs, no JAX.
+leaves the map. This module contains only geometry: no rewards, no costs, no JAX.
 """
 
 import functools
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orac.config.validation import unknown_name
+from orac.config.validation import did_you_mean
 
 WALL, RED, PINK, BONUS, GOAL = 1, 2, 4, 8, 16
 """Flags of one cell in `MazeMap.flags`."""
@@ -115,16 +115,19 @@ def load_map(
 ) -> MazeMap:
     """Return a named map, or parse one drawn as text with several lines.
 
-    `start_box` replaces the map's start box and `pink_cell` moves its pink cell. A drawn map
-    starts in the rectangle of its `s` cells, 0.1 inside of its outer edge, and has a time
-    limit of 100 steps for every 8 cells of its longer side.
+    `start_box` replaces the map's start box and `pink_cell` moves its pink cell. On a drawn
+    map, episodes start in the rectangle of its `s` cells, at least 0.1 from its edge, and
+    have a time limit of 100 steps for every 8 cells of the map's longer side.
     """
     if "\n" in map:
         text, own_box, time_limit = map, None, None
     elif map in _NAMED:
         text, own_box, time_limit = _NAMED[map]
     else:
-        raise unknown_name("map, if it is not drawn in several lines,", map, _NAMED)
+        raise ValueError(
+            f"map must be {', '.join(_NAMED)} or a drawing with several lines; got "
+            f"{map!r}.{did_you_mean(map, _NAMED)}"
+        )
     rows = _parse_rows(text)
     # This comes before the pink cell moves, because it may move to a start cell.
     box = start_box or own_box or _box_of_start_cells(rows)
@@ -177,11 +180,13 @@ def _move_pink(rows: tuple[str, ...], cell: Cell) -> tuple[str, ...]:
     x, y = cell
     line = len(rows) - 1 - y
     inside = 0 <= x < len(rows[0]) and 0 <= line < len(rows)
-    found = rows[line][x] if inside else "outside the map"
-    if found not in (".", "s", "P"):
+    letter = rows[line][x] if inside else ""
+    if letter not in (".", "s", "P"):
+        names = {"#": "a wall", "R": "red", "B": "the bonus cell", "G": "the goal"}
         raise ValueError(
             f"pink_cell must be a free cell (x, y) of the map, got {cell}, which is "
-            f"{found}. On the 8x8 map (6, 3), (6, 4) and (6, 5) cut the long path."
+            f"{names.get(letter, 'outside the map')}. On the 8x8 map, choose (6, 3), (6, 4) "
+            "or (6, 5), which lie on the long path."
         )
     cleared = [row.replace("P", ".") for row in rows]
     cleared[line] = cleared[line][:x] + "P" + cleared[line][x + 1 :]
@@ -216,7 +221,7 @@ def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
     queue = deque(reached)
     while queue:
         x, y = queue.popleft()
-        # Only cells that share a side: a diagonal move between two walls depends on luck.
+        # Only cells that share a side: a diagonal move between two walls depends on noise.
         for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
             if cell not in walls and cell not in reached:
                 reached.add(cell)

@@ -190,8 +190,8 @@ class SafetyVectorEnv(SyncVectorEnv):
     """`num_envs` environments of one task, stepped one after another in this process.
 
     Other arguments are those of `SafetyEnv`; `max_episode_steps` is another name of
-    `episode_length`. Ended episodes restart within the same step. In addition to
-    Gymnasium's class it declares its metadata and can save its state.
+    `episode_length`. Ended episodes restart within the same step. Unlike
+    Gymnasium's class, it declares its metadata and can save its state.
     """
 
     cost_names, metric_names = SafetyEnv.cost_names, SafetyEnv.metric_names

@@ -41,7 +41,7 @@ class Rules:
     gremlins_cost: bool
     vases_cost: bool
     vase_speed: float
-    """Vases cost from this speed on, in metres per second, and when touched."""
+    """A vase costs if it moves at least this fast, in metres per second, or is touched."""
     distance_reward: float
     goal_reward: float
     reward_limit: float

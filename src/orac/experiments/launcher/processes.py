@@ -3,7 +3,7 @@
 Choice: one thread per worker. Measured on two cores (`docs/scaling.md`), two workers
 with one thread each make 63 to 77 updates per second of the maze's learner, and one worker
 with both threads 70 to 79; with 256 x 256 networks it is 68 against 64. There is no clear
-winner, and with one thread the results do not depend on the number of workers, and host
+winner. With one thread, the results do not depend on the number of workers, and host
 environments, compilation and evaluation run in parallel too.
 """
 
@@ -85,8 +85,8 @@ class WorkerProcess:
             if code == OUT_OF_MEMORY:
                 how = f"its process was out of memory ({self.log})"
             return "killed", (
-                f"{how}; it continues from its last checkpoint, at the latest with the "
-                "same command"
+                f"{how}; it continues from its last checkpoint, now or when you run the "
+                "same command again"
             )
         with open(self.log, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))

@@ -2,7 +2,7 @@
 
 A task starts the same worker process that `processes` starts, so the results are
 bit-identical at the same number of threads. Checkpoints are written below `out`, which must
-be a path that every node can see. When a node or a Ray worker is lost, Ray starts the task
+be a path that every node can reach. When a node or a Ray worker is lost, Ray starts the task
 again elsewhere, and the run continues from its last checkpoint. Ray is an optional
 dependency (extra `ray`); it is imported only when this backend is used.
 """
@@ -33,7 +33,7 @@ def supervise(folder: str, line: str, stop_file: str) -> tuple[str, str]:
 
 
 class RayTasks:
-    """Backend that runs as many tasks at a time as the cluster's processors, or `jobs`."""
+    """Backend that runs `jobs` tasks at a time, by default as many as fit on the cluster."""
 
     def __init__(
         self,

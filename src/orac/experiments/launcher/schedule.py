@@ -54,7 +54,7 @@ class PlannedRun:
     fresh_seed: int = 0
     """Seed of these episodes."""
     cost_fn: str | None = None
-    """Cost function that the user has typed, which the worker may import."""
+    """Cost function named on the command line, which the worker may import."""
 
     @property
     def path(self) -> Path:
@@ -82,7 +82,7 @@ class PlannedRun:
     def step(self) -> int:
         """Return the step of the last complete row of metrics.csv, or 0."""
         try:
-            # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+            # Without O_NONBLOCK, opening a pipe would wait for a writer.
             descriptor = os.open(self.path / "metrics.csv", os.O_RDONLY | os.O_NONBLOCK)
             with open(descriptor, "rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 20_000))
@@ -154,7 +154,7 @@ class Backend(Protocol):
 
 
 def check_plan(runs: Sequence[PlannedRun]) -> None:
-    """Raise a `ValueError` for two runs in one place, or next to runs of other settings.
+    """Raise a `ValueError` if runs share a directory, or a folder with other settings.
 
     The runs in one directory must differ only in their seed, because a table shows them
     as one row.

@@ -24,7 +24,7 @@ FINISHED, STOPPED, OUT_OF_MEMORY = 0, 130, 137
 """Exit codes; any other means that the run failed. 137 is that of a process that the system
 killed because memory ran out."""
 FRESH = "fresh_evaluation.json"
-"""Summary of fresh episodes of the delivered policy, for an order that asks for them."""
+"""Summary of fresh episodes of the delivered policy, for runs that ask for them."""
 LOCK_SECONDS = 300.0
 """How long to wait until the previous process of a run has released the run's directory."""
 
@@ -33,7 +33,7 @@ def main() -> int:
     """Train the run that standard input names and return the exit code."""
     # A process started in the background ignores Ctrl-C unless it sets the handler itself.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The training loop replaces this one to save first.
+    # The training loop replaces this handler by one that saves first.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(STOPPED))
     order, parent_gone = json.loads(sys.stdin.readline()), threading.Event()
     claim_processors(order["threads"])

@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.reports import charts
-from orac.reports.figures import (
+from orac.reports.matplotlib_figures import (
     BAND_NOTES,
     draw_histogram,
     draw_line_charts,
