@@ -281,7 +281,7 @@ class Monitor:
             return min(max(number, 0.0), self.cost_bound)
         raise ValueError(
             f"episode_cost must be a number in [0, cost_bound = {self.cost_bound:g}], got "
-            f"{cost!r}. The bounds rely on every episode being counted: correct the cost, "
+            f"{_shown(cost)}. The bounds rely on every episode being counted: correct the cost, "
             "or start a new monitor with a cost_bound that really holds."
         )
 
@@ -508,9 +508,13 @@ def _check(what, value, low, high=math.inf, closed=False, advice="") -> None:
         text = f"above {low:g}"
         if high < math.inf:
             text += f" and {'at most' if closed else 'below'} {high:g}"
-        shown = repr(value)
-        shown = shown if len(shown) < 100 else f"{shown[:60]}..."
-        raise ValueError(f"{what} must be {text}, got {shown}. {advice}")
+        raise ValueError(f"{what} must be {text}, got {_shown(value)}. {advice}")
+
+
+def _shown(value) -> str:
+    """Return a value for a message, on one line and not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) < 100 else f"{text[:60]}..."
 
 
 def _read(path: str, advice: str) -> dict:

@@ -86,9 +86,18 @@ class Policy:
         if noise is None and not self.deterministic:
             noise = self.generator.standard_normal(mean.shape)
         if noise is not None:
+            try:
+                noise = np.asarray(noise, float)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError("noise must be an array of numbers.") from error
             if not np.isfinite(noise).all():
                 raise ValueError(
                     "noise must be finite, as standard normal numbers are."
+                )
+            if noise.shape not in ((), mean.shape, mean.shape[1:]):
+                raise ValueError(
+                    f"noise must have the shape of the action, {mean.shape[1:]}, got "
+                    f"{noise.shape}."
                 )
             low, high = arrays["log_std_range"]
             std = np.exp((high + low) / 2 + (high - low) / 2 * np.tanh(raw))
@@ -123,7 +132,7 @@ def observation_rows(observation, size, structure=None):
         observation = flatten(observation, structure)
     try:
         rows = np.asarray(observation, np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"observation must be an array of {size} numbers or a batch of such rows, got "
             f"a {type(observation).__name__}. Flatten a Dict or Tuple observation first, "
@@ -189,7 +198,7 @@ def flatten(observation, structure, name="observation"):
     shape = tuple(structure["shape"])
     try:
         array = np.asarray(observation, np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _misfit(name, structure, observation) from error
     batch = array.ndim - len(shape)
     if array.shape[batch:] != shape or batch not in (0, 1):

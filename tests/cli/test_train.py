@@ -135,13 +135,6 @@ def test_the_next_command_names_an_environment_in_a_users_module(tmp_path, capsy
     assert f"Continue with: orac resume {tmp_path} --env-id my_env:Walk-v0\n" in printed
 
 
-def test_an_output_directory_that_cannot_be_created_is_an_error(tmp_path, capsys):
-    (tmp_path / "file").write_text("not a directory")
-    arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", *TINY]
-    assert main([*arguments, f"--out={tmp_path / 'file' / 'runs'}"]) == 1
-    assert "file" in capsys.readouterr().err
-
-
 def test_a_name_with_a_space_is_an_error(tmp_path, capsys):
     arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", *TINY]
     assert main([*arguments, f"--out={tmp_path}", "--name=first try"]) == 1

@@ -338,7 +338,6 @@ MAZE = ("tune", "--env-id", "orac/GuardedMaze-v0", "--preset", "fast")
         (["--cost-fn", "no_module:f"], "no_module"),
         (["--set", "env.params.guard=1"], "guard_probability"),
         (["--out", "full"], "--out must be a new folder or that of an earlier"),
-        (["--out", "full/mine.txt"], "--out must be a folder to write to"),
         (["--storage", "nonsense"], "--storage must be the URL of a database"),
     ],
 )

@@ -16,7 +16,15 @@ from orac.api.environments import is_env_id, make_runner, run_arguments, with_co
 from orac.api.evaluation import Evaluation, checked_tails, summarised
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, Encoder, TrainingConfig
-from orac.config.validation import NonFiniteError, check_choice, check_count, check_seed
+from orac.config.validation import (
+    NonFiniteError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_path,
+    check_seed,
+    shown,
+)
 from orac.core.agent import (
     AgentState,
     PolicyState,
@@ -43,7 +51,7 @@ from orac.reports.run_reader import Run, group_runs, read_run
 from orac.reports.tables import Table, to_html
 from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory
+from orac.runs.directory import RunDirectory, check_run_name
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
@@ -192,6 +200,10 @@ class Agent:
         its policy first collects steps for a new replay.
         """
         check_callback(callback)
+        if out is not None:
+            check_path("out", out)
+            check_run_name(name)
+            check_trackers(trackers)
         training = self._longer_training(total_timesteps, more_steps)
         logger: Logger = self._history
         if out is None and self.run_path is not None:
@@ -219,7 +231,6 @@ class Agent:
         if short:
             warnings.warn(short, ShortRunWarning, stacklevel=2)
         if out is not None:
-            check_trackers(trackers)
             run = RunDirectory.create(
                 out,
                 self.config.env.id,
@@ -447,7 +458,10 @@ class Agent:
         rows = observation_rows(observation, size, known)
         batch = jnp.asarray(rows.reshape(-1, size))
         policy, uses_mean_action = self.policy_of(checkpoint)
-        if uses_mean_action if deterministic is None else deterministic:
+        if deterministic is not None:
+            check_flag("deterministic", deterministic)
+            uses_mean_action = bool(deterministic)
+        if uses_mean_action:
             action = mean_action(policy, batch, self.runner.learner)
         else:
             seed = np.random.randint(2**31) if seed is None else seed
@@ -479,7 +493,8 @@ class Agent:
         tails = checked_tails(tails)
         policy, uses_mean_action = self.policy_of(checkpoint)
         if deterministic is not None:
-            uses_mean_action = deterministic
+            check_flag("deterministic", deterministic)
+            uses_mean_action = bool(deterministic)
         rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
         return summarised(rolled, self.config.constraints, self.spec, tails)
 
@@ -522,7 +537,14 @@ class Agent:
         """
         self._finite_agent()
         constraints, spec = self.config.constraints, self.spec
+        check_log(log)
         if episodes is not None:
+            if not isinstance(episodes, Episodes):
+                raise ValueError(
+                    "episodes must be those of an evaluation, agent.evaluate(...).episodes, "
+                    f"got {shown(episodes)}. To limit the number of fresh episodes, pass "
+                    "episodes_max."
+                )
             return certify(episodes, constraints, spec, confidence)
         held = self.runner.state.candidates
         places = delivery.ranked(held) if held else []
@@ -591,6 +613,7 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write the agent without its replay to one file, for `orac.load`."""
+        check_path("path", path)
         agent, candidates = self._finite_agent(), self.runner.state.candidates
         if self._certified is not None:
             candidates = delivery.only(candidates, self._certified)
@@ -688,9 +711,15 @@ def check_callback(callback: Any) -> None:
     """Raise an error before training starts if the callback is not a function."""
     if callback is not None and not callable(callback):
         raise ValueError(
-            f"callback must be a function of one event, got {callback!r}. It is called at "
-            "each log row and stops the run by returning False."
+            f"callback must be a function of one event, got {shown(callback)}. It is called "
+            "at each log row and stops the run by returning False."
         )
+
+
+def check_log(log: Any) -> None:
+    """Raise an error if `log`, which receives messages, is not a function."""
+    if log is not None and not callable(log):
+        raise ValueError(f"log must be a function of a text, got {shown(log)}.")
 
 
 def limit_text(constraint: Constraint, config: Config) -> str:

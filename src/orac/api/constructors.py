@@ -14,7 +14,7 @@ from orac.api.agent import Agent
 from orac.api.environments import name_of_env
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint
-from orac.config.validation import check_range, unknown_name
+from orac.config.validation import check_range, shown, unknown_name
 from orac.envs.gym_adapter.costs import CostFn
 from orac.envs.gym_adapter.make import make_host
 from orac.training.encoder_loading import EncoderPair
@@ -115,6 +115,16 @@ def make_agent(
         vectorization: "auto", "sync", "async" (one process per environment) or "vector".
     """
     name = env if isinstance(env, str) else name_of_env(env)
+    for option, given_value in (("env_params", env_params), ("settings", settings)):
+        if not isinstance(given_value, Mapping | None):
+            raise ValueError(
+                f"{option} must be a dict, such as {{'name': value}}, got "
+                f"{shown(given_value)}."
+            )
+    if not isinstance(config, Config | None):
+        raise ValueError(
+            f"config must be an orac.Config, got {shown(config)}. orac.preset makes one."
+        )
     chosen = replace(config or presets.preset(algo, name, preset), seed=seed)
     if encoder is not None and config is None:
         chosen = presets.for_encoder(chosen)
@@ -199,7 +209,7 @@ def merge_constraints(
         example = "Write constraints=[orac.Constraint('cost', limit=5.0, tail=0.05)]."
         if not isinstance(constraints, list | tuple):
             raise ValueError(
-                f"constraints must be a list, got {constraints!r}. {example}"
+                f"constraints must be a list, got {shown(constraints)}. {example}"
             )
         for one in constraints:
             if not isinstance(one, Constraint):

@@ -72,6 +72,12 @@ def make_runner(
                 "cost_bound must be left out for a JAX environment, which declares its own: "
                 f"{env.spec.cost_bounds}."
             )
+        for name in host_options:
+            if name != "cost_bound":
+                raise ValueError(
+                    f"{name} must be left out for a JAX environment, which declares its own "
+                    "costs and metrics and runs all copies at once."
+                )
         check_memory(memory_needs(env.spec, config, with_replay=False))
         return DeviceRunner(env, config)
     options: dict[str, Any] = {

@@ -1,11 +1,12 @@
 """The result of an evaluation: its summary, its episodes and its plot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 from orac.config.schema import Config, Constraint, RiskMeasure
+from orac.config.validation import shown
 from orac.envs.base import EnvSpec
 from orac.evaluation.result import Episodes, cost_column, summarise
 from orac.evaluation.rollout import play_baseline
@@ -84,5 +85,7 @@ def evaluate_baseline(
 def checked_tails(tails: Any) -> tuple[float, ...]:
     """Return one or several tails as a tuple, after checking each of them."""
     single = isinstance(tails, Real | str)
+    if not single and not isinstance(tails, Iterable):
+        raise ValueError(f"tails must be numbers in (0, 1], got {shown(tails)}.")
     several: tuple[Any, ...] = (tails,) if single else tuple(tails)
     return tuple(RiskMeasure("cvar", tail).parameter for tail in several)

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from orac import envs
-from orac.api.agent import Agent, check_callback, extended_training
+from orac.api.agent import Agent, check_callback, check_log, extended_training
 from orac.api.environments import (
     LAMBDA,
     choose_env,
@@ -23,6 +23,7 @@ from orac.envs.base import EnvSpec
 from orac.runs.arrays import OtherShapeError
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, read_config
+from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.training import delivery, saving
 from orac.training.host_loop import HostRunner
@@ -100,6 +101,8 @@ def resume(
     if they are your own code. Messages about the run go to `log`.
     """
     check_callback(callback)
+    check_log(log)
+    check_trackers(trackers)
     run = RunDirectory.open(run_dir)
     try:
         planned = config = serialization.from_dict(read_config(run.path))
@@ -133,18 +136,18 @@ def resume(
             run.extend(serialization.to_dict(config), agent.num_timesteps, total)
         if agent.num_timesteps < config.training.total_steps:
             run.note_commit()
+        if agent.num_timesteps >= config.training.total_steps:
+            arguments = run_arguments(run.path, agent.config)
+            messages = [
+                f"The run is finished, at {agent.num_timesteps:,} steps. To train it "
+                f"further: orac resume {arguments} --total-steps {2 * agent.num_timesteps}"
+            ]
+        for message in messages:
+            log(message)
     except BaseException:
         run.close()
         raise
     agent.run_path = run.path
-    if agent.num_timesteps >= config.training.total_steps:
-        arguments = run_arguments(run.path, agent.config)
-        messages = [
-            f"The run is finished, at {agent.num_timesteps:,} steps. To train it further: "
-            f"orac resume {arguments} --total-steps {2 * agent.num_timesteps}"
-        ]
-    for message in messages:
-        log(message)
     agent._train(logger, callback, progress_bar)
     return agent
 

@@ -25,6 +25,8 @@ from orac.cli.options import (
     add_sweep_options,
     add_train_options,
     add_tune_options,
+    folder,
+    path,
 )
 from orac.runs.machine import is_out_of_memory, limit_threads, threads_of
 
@@ -92,9 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             typed = sys.argv[1:] if arguments is None else [*arguments]
             message += f" Type: {import_command(typed, missing, options)}"
         notes = getattr(error, "__notes__", ())
-        print(
-            "\n".join([f"orac {options.command}: {message}", *notes]), file=sys.stderr
-        )
+        lines = [f"orac {options.command}: {message}", *notes]
+        print("\n".join(map(printable, lines)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
@@ -126,6 +127,11 @@ def import_command(
         return command
     more = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
     return f"PYTHONPATH={shlex.quote(str(folder))}{more} {command}"
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without control characters that act on a terminal."""
+    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
 
 
 def is_user_error(error: Exception) -> bool:
@@ -162,10 +168,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-PATHS = {"run_dir", "paths", "ours", "theirs", "out"}
-"""Arguments that name files or folders, in addition to those of type `Path`."""
-
-
 def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
     """Print a script that completes commands, options, files and agents in a shell."""
     import shtab
@@ -177,7 +179,7 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
             if isinstance(action, argparse._SubParsersAction):
                 for command in action.choices.values():
                     complete_values(command)
-            elif action.type is Path or action.dest in PATHS:
+            elif action.type in (path, folder):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.dest == "algo":
                 action.choices = [*presets.ALGORITHMS]

@@ -21,6 +21,8 @@ STUDY_NAMES = (
 )
 """The studies of `orac reproduce`, listed here so that help does not import them."""
 
+MAX_SEEDS = 100_000
+
 field_descriptions = cache(serialization.field_help)
 
 
@@ -37,7 +39,7 @@ def add_config_options(parser: ArgumentParser) -> None:
         help="paper, fast or general (default: paper for the paper's environments, "
         "general for others); `orac agents` describes them",
     )
-    option("--config", type=Path, help="YAML file to start from instead of a preset")
+    option("--config", type=path, help="YAML file to start from instead of a preset")
     option("--cost-limit", type=float, help=escaped["constraints.0.limit"])
     option("--tail", type=float, help=escaped["constraints.0.tail"])
     option("--seed", type=int, help=escaped["seed"])
@@ -105,8 +107,9 @@ def add_train_options(parser: ArgumentParser) -> None:
     add_config_options(parser)
     option = parser.add_argument
     about = "start with the agent of this run or file, and with its config"
-    option("--from", dest="source", metavar="RUN", help=about)
-    option("--out", default="runs", help="root of the run directories (default: runs)")
+    option("--from", dest="source", type=path, metavar="RUN", help=about)
+    about = "root of the run directories (default: runs)"
+    option("--out", type=folder, default="runs", help=about)
     about = "name of the run's directory (default: default)"
     option("--name", default="default", help=about)
     about = "print at the end how long each part of a step took"
@@ -114,14 +117,15 @@ def add_train_options(parser: ArgumentParser) -> None:
     about = "train several seeds, such as 0-4; the same command continues after a stop"
     option("--seeds", type=parse_seeds, help=about)
     about = "number of seeds that train at the same time (default: one per processor)"
-    option("--jobs", type=int, help=about)
+    option("--jobs", type=whole_number, help=about)
     add_progress_options(parser)
 
 
 def add_resume_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    option("run_dir", metavar="RUN", help="directory of the run")
-    option("--env-id", help="environment of the run, if your own module defines it")
+    option("run_dir", metavar="RUN", type=path, help="directory of the run")
+    about = "environment of the run, if your own module defines it"
+    option("--env-id", type=not_empty, help=about)
     about = "train the run further, until this number of steps in all"
     option("--total-steps", type=whole_number, help=about)
     add_progress_options(parser)
@@ -142,12 +146,15 @@ def add_progress_options(parser: ArgumentParser) -> None:
 def add_evaluate_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     about = "directory of a run, or file of a saved agent"
-    option("run_dir", metavar="RUN", nargs="?", help=about)
+    option("run_dir", metavar="RUN", type=path, nargs="?", help=about)
     option(
-        "--rule", help="evaluate this hand-coded baseline instead, such as thermostat"
+        "--rule",
+        type=not_empty,
+        help="evaluate this hand-coded baseline instead, such as thermostat",
     )
     option(
         "--env-id",
+        type=not_empty,
         help="environment of the --rule (default: orac/CityLearn-v0) or of the RUN",
     )
     add_set_option(
@@ -164,9 +171,9 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
         "selects other episodes than the run's own",
     )
     about = "number of episodes (default: 100)"
-    option("--episodes", type=int, default=100, help=about)
+    option("--episodes", type=whole_number, default=100, help=about)
     about = "save the episodes below this directory, for orac report and compare"
-    option("--out", type=Path, help=about)
+    option("--out", type=folder, help=about)
     about = "additional tails at which to print the CVaR"
     option("--tails", type=float, nargs="+", default=[], help=about)
     about = "sample actions instead of using the policy's mean"
@@ -174,7 +181,7 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
     add_checkpoint_option(parser)
     option("--certify", action="store_true", help="print upper confidence bounds")
     option("--confidence", type=float, help="confidence of --certify (default: 0.95)")
-    option("--video", type=Path, help="film one episode to a .gif or .mp4 file")
+    option("--video", type=path, help="film one episode to a .gif or .mp4 file")
     option("--json", action="store_true", help="print JSON")
     add_cost_and_device_options(parser)
 
@@ -190,8 +197,10 @@ def add_checkpoint_option(parser: ArgumentParser) -> None:
 
 def add_certify_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    option("run_dir", metavar="RUN", help="directory of a run, or file of an agent")
-    option("--env-id", help="environment of the run, if your own module defines it")
+    about = "directory of a run, or file of an agent"
+    option("run_dir", metavar="RUN", type=path, help=about)
+    about = "environment of the run, if your own module defines it"
+    option("--env-id", type=not_empty, help=about)
     about = "probability with which the certificate holds (default: 0.95)"
     option("--confidence", type=float, default=0.95, help=about)
     about = (
@@ -202,7 +211,7 @@ def add_certify_options(parser: ArgumentParser) -> None:
         "maximum number of looks, each with fresh episodes; the error is divided among "
         "them (default: 3)"
     )
-    option("--looks", type=int, default=3, help=about)
+    option("--looks", type=whole_number, default=3, help=about)
     option("--json", action="store_true", help="print JSON")
     add_cost_and_device_options(parser)
 
@@ -210,22 +219,23 @@ def add_certify_options(parser: ArgumentParser) -> None:
 def add_report_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     about = "runs, or directories that contain runs"
-    option("paths", metavar="RUNS", nargs="+", help=about)
+    option("paths", metavar="RUNS", type=path, nargs="+", help=about)
     about = "file to write (default: report.html; other formats are printed)"
-    option("--out", type=Path, help=about)
+    option("--out", type=path, help=about)
     option(
         "--format",
         choices=("html", "markdown", "latex", "csv"),
         help="the HTML page, or only its tables (default: by the suffix of --out)",
     )
     about = "also write figures as PDF files to this directory"
-    option("--figures", type=Path, help=about)
+    option("--figures", type=folder, help=about)
 
 
 def add_compare_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    option("ours", metavar="A", help="a directory that contains runs")
-    option("theirs", metavar="B", help="another directory that contains runs")
+    option("ours", metavar="A", type=path, help="a directory that contains runs")
+    about = "another directory that contains runs"
+    option("theirs", metavar="B", type=path, help=about)
     formats = ("text", "markdown", "latex")
     about = "format of the tables (default: text)"
     option("--format", choices=formats, default="text", help=about)
@@ -236,22 +246,22 @@ def add_reproduce_options(parser: ArgumentParser) -> None:
     option("study", metavar="NAME", help=", ".join(STUDY_NAMES))
     about = "number of seeds, or A-B for seeds A to B (default: as in the paper)"
     option("--seeds", type=parse_seeds, help=about)
-    option("--steps", type=int, help="environment steps of each run")
+    option("--steps", type=whole_number, help="environment steps of each run")
     add_set_option(
         parser, "change a config field of every run, such as training.num_envs=8"
     )
     about = "run only cases of this agent, environment or label; can be repeated"
     option("--only", action="append", default=[], metavar="WORD", help=about)
     about = "directory of the runs (default: runs/paper)"
-    option("--out", type=Path, default=Path("runs/paper"), help=about)
+    option("--out", type=folder, default=Path("runs/paper"), help=about)
     add_schedule_options(parser)
 
 
 def add_sweep_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    option("grid", type=Path, help="YAML file with envs, algos, seeds, ...")
+    option("grid", type=path, help="YAML file with envs, algos, seeds, ...")
     about = "directory of the runs (default: runs/<grid's name>)"
-    option("--out", type=Path, help=about)
+    option("--out", type=folder, help=about)
     add_schedule_options(parser)
 
 
@@ -260,13 +270,22 @@ def add_tune_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     about = "trials of the study in total, earlier ones included (default: 30)"
     option("--trials", type=whole_number, default=30, help=about)
-    option("--jobs", type=int, help="trials at a time (default: one per processor)")
-    option("--threads", type=int, default=1, help="threads of each trial (default: 1)")
+    option(
+        "--jobs",
+        type=whole_number,
+        help="trials at a time (default: one per processor)",
+    )
+    option(
+        "--threads",
+        type=whole_number,
+        default=1,
+        help="threads of each trial (default: 1)",
+    )
     about = "save everything and stop after this time; the same command continues"
     option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
     option(
         "--space",
-        type=Path,
+        type=path,
         help="YAML file with the fields to search and their values (default: those of the "
         "preset, in orac/experiments/search_spaces.yaml)",
     )
@@ -277,15 +296,16 @@ def add_tune_options(parser: ArgumentParser) -> None:
         "100, and at least 10 in the tail)",
     )
     about = "folder of the study (default: tune/<environment>-<agent>)"
-    option("--out", type=Path, help=about)
+    option("--out", type=folder, help=about)
     option(
         "--storage",
+        type=not_empty,
         metavar="URL",
         help="database of Optuna that several machines share, such as "
         "postgresql://user@host/name (default: an SQLite file in --out)",
     )
     about = "name of the study in the database (default: <environment>-<agent>)"
-    option("--study-name", metavar="NAME", help=about)
+    option("--study-name", type=not_empty, metavar="NAME", help=about)
     add_function_options(parser)
     add_import_option(parser)
 
@@ -293,13 +313,15 @@ def add_tune_options(parser: ArgumentParser) -> None:
 def add_schedule_options(parser: ArgumentParser) -> None:
     """Add the options that `orac reproduce` and `orac sweep` share."""
     option = parser.add_argument
-    option("--jobs", type=int, help="runs at a time (default: one per processor)")
+    option(
+        "--jobs", type=whole_number, help="runs at a time (default: one per processor)"
+    )
     about = "threads of each run (default: 1, which gives the highest throughput)"
-    option("--threads", type=int, default=1, help=about)
+    option("--threads", type=whole_number, default=1, help=about)
     about = "save everything and stop after this time; the same command continues"
     option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
     option("--backend", default="processes", help="processes (default) or ray")
-    option("--address", help="address of the Ray cluster, such as auto")
+    option("--address", type=not_empty, help="address of the Ray cluster, such as auto")
     about = "send metrics there in addition to the CSV files (default: nowhere)"
     option("--track", action="append", default=[], choices=TRACKERS, help=about)
     about = "around curves: interval (default), or half-std as in the paper's Figure 2"
@@ -310,7 +332,7 @@ def add_schedule_options(parser: ArgumentParser) -> None:
         "folder for the tables, the figure and the numbers of every run; its files are "
         "small enough to commit. Runs that are finished there are not trained again"
     )
-    option("--record", type=Path, metavar="FOLDER", help=about)
+    option("--record", type=folder, metavar="FOLDER", help=about)
     add_import_option(parser)
 
 
@@ -318,13 +340,41 @@ def add_demo_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("--seed", type=int, default=0, help="random seed (default: 0)")
     about = "output directory (default: demo)"
-    option("--out", type=Path, default=Path("demo"), help=about)
+    option("--out", type=folder, default=Path("demo"), help=about)
 
 
 def host_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of an environment on the host that were given."""
     given = options.cost_bound
     return {} if given is None else {"cost_bound": given}
+
+
+def not_empty(text: str) -> str:
+    """Return a text, or raise an error if it is empty, as that of an unset variable."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty, got ''")
+    return text
+
+
+def path(text: str) -> Path:
+    """Return the path of a file or folder. An empty text would be the working directory."""
+    return Path(not_empty(text))
+
+
+def folder(text: str) -> Path:
+    """Return the path of a folder to write to, which exists or can be made."""
+    chosen = path(text)
+    try:
+        files = [x for x in (chosen, *chosen.parents) if x.exists() and not x.is_dir()]
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"must be a folder to write to, but: {error.strerror}"
+        ) from error
+    if files:
+        raise argparse.ArgumentTypeError(
+            f"must be a folder to write to, got the file {files[0]}"
+        )
+    return chosen
 
 
 def whole_number(text: str) -> int:
@@ -354,7 +404,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             seeds = range(int(first), int(last) + 1)
         else:
             seeds = range(int(text))
-    if not 0 < len(seeds) <= 100_000 or min(seeds) < 0 or len({*seeds}) < len(seeds):
+    # The length of a range of more than 64 bits cannot be computed; that of a slice can.
+    seeds = seeds[: MAX_SEEDS + 1]
+    if not 0 < len(seeds) <= MAX_SEEDS or min(seeds) < 0 or len({*seeds}) < len(seeds):
         raise argparse.ArgumentTypeError(
             "must be a number of seeds, such as 5, a range, such as 0-4, or a list, such as "
             f"0,3; got {text!r}"

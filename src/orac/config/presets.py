@@ -25,7 +25,7 @@ from orac.config.schema import (
     PivotConfig,
     TrainingConfig,
 )
-from orac.config.validation import check_choice, unknown_name
+from orac.config.validation import check_choice, shown, unknown_name
 
 
 @dataclass(frozen=True)
@@ -379,6 +379,8 @@ def preset(algo: str, env_id: str, kind: str | None = None) -> Config:
     """
     if kind is not None:
         check_choice("preset", kind, PRESETS)
+    if not isinstance(env_id, str):
+        raise ValueError(f"env_id must be a text, got {shown(env_id)}.")
     kinds = ENVIRONMENTS.get(env_id)
     if kinds is None and is_safety_gym(env_id):
         kinds = SAFETY_BUTTON_PRESETS if "Button" in env_id else SAFETY_GYM_PRESETS

@@ -17,8 +17,10 @@ from orac.config.validation import (
     check_fields,
     check_range,
     check_seed,
+    check_value,
     freeze,
     is_number,
+    shown,
 )
 
 Number = Annotated[float, Range()]
@@ -83,7 +85,7 @@ class RiskMeasure:
             word = "tail" if self.name == "cvar" else "parameter"
             raise ValueError(
                 f"{word} of risk measure {self.name!r} must be {family.expects}; "
-                f"got {self.parameter!r}."
+                f"got {shown(self.parameter)}."
             )
 
     def __str__(self) -> str:
@@ -138,7 +140,7 @@ class Constraint:
         if not isinstance(self.name, str) or not COST_NAME.fullmatch(self.name):
             raise ValueError(
                 "the name of a constraint must be letters, digits, '_', '.', '-' or inner "
-                f"spaces, got {self.name!r}. It is used in the names of columns."
+                f"spaces, got {shown(self.name)}. It is used in the names of columns."
             )
         check_range(
             f"limit of constraint {self.name!r}",
@@ -151,7 +153,7 @@ class Constraint:
         if self.risk in ("cvar", "mean") and self.risk_parameter is not None:
             raise ValueError(
                 f"risk_parameter must be None for risk measure {self.risk!r}, got "
-                f"{self.risk_parameter!r}. Set tail, which CVaR uses."
+                f"{shown(self.risk_parameter)}. Set tail, which CVaR uses."
             )
         if self.risk not in ("cvar", "mean") and self.risk_parameter is None:
             raise ValueError(
@@ -525,6 +527,15 @@ class EnvConfig:
             ) from None
 
 
+SECTIONS = {
+    "env": EnvConfig,
+    "agent": AgentConfig,
+    "training": TrainingConfig,
+    "evaluation": EvaluationConfig,
+}
+"""Sections of a config that are configs themselves."""
+
+
 @dataclass(frozen=True)
 class Config:
     """One run: which agent, in which environment, under which constraints."""
@@ -541,11 +552,18 @@ class Config:
 
     def __post_init__(self):
         freeze(self)
+        if not isinstance(self.algo, str):
+            raise ValueError(f"algo must be a text, got {shown(self.algo)}.")
         check_seed("seed", self.seed)
+        for name, kind in SECTIONS.items():
+            check_value(name, getattr(self, name), kind)
         if not isinstance(self.constraints, tuple):
             raise ValueError(
-                f"constraints must be a list of constraints, got {self.constraints!r}."
+                "constraints must be a list of constraints, got "
+                f"{shown(self.constraints)}."
             )
+        for constraint in self.constraints:
+            check_value("an entry of constraints", constraint, Constraint)
         names = [constraint.name for constraint in self.constraints]
         if len(set(names)) < len(names):
             raise ValueError(

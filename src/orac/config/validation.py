@@ -12,7 +12,7 @@ import stat
 import types
 import typing
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
 from typing import Any
 
@@ -40,13 +40,27 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
     """Return the error for an unknown name."""
     known = list(known)
     hint = did_you_mean(name, known)
-    return ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}.{hint}")
+    return ValueError(
+        f"{what} must be one of {', '.join(known)}; got {shown(name)}.{hint}"
+    )
 
 
-def check_choice(what: str, value: str, known: Iterable[str]) -> None:
+def check_choice(what: str, value: Any, known: Iterable[str]) -> None:
     """Raise an error unless the value is one of those known."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise unknown_name(what, value, known)
+
+
+def check_flag(what: str, value: Any) -> None:
+    """Raise an error unless the value is True or False. The text "no" would be true."""
+    if not isinstance(frozen_value(value), bool):
+        raise ValueError(f"{what} must be True or False, got {shown(value)}.")
+
+
+def check_path(what: str, value: Any) -> None:
+    """Raise an error for a path that is empty, which would be the working directory."""
+    if not os.fspath(value):
+        raise ValueError(f"{what} must name a file or folder, got {value!r}.")
 
 
 def import_extra(what: str, extra: str, *modules: str, advice: str = "") -> Any:
@@ -94,7 +108,7 @@ def check_range(
         text = f"{'above' if open_low else 'at least'} {low:g}"
     else:
         text = "a finite number"
-    message = f"{what} must be {text}, got {_shown(value)}."
+    message = f"{what} must be {text}, got {shown(value)}."
     raise ValueError(f"{message}{advice and ' ' + advice}")
 
 
@@ -108,14 +122,15 @@ def check_count(
     text = f"a whole number of at least {low}"
     if is_whole and value > high:
         text = f"at most {int(high):,}"
-    message = f"{what} must be {text}, got {_shown(value)}."
+    message = f"{what} must be {text}, got {shown(value)}."
     raise ValueError(f"{message}{advice and ' ' + advice}")
 
 
-def _shown(value: Any) -> str:
-    """Return a value for a message; the digits of a huge number would fill the screen."""
+def shown(value: Any) -> str:
+    """Return a value for a message, on one line and not so long that it fills the screen."""
     if not isinstance(value, int) or abs(value) < 10**15:
-        return repr(value)
+        text = " ".join(repr(value).split())
+        return text if len(text) <= 300 else f"{text[:200]}..."
     return f"{value:.3g}" if is_number(value) else "a number with hundreds of digits"
 
 
@@ -162,6 +177,9 @@ def check_value(what: str, value: Any, hint: Any, rule: Any = None) -> None:
             raise ValueError(f"{what} must be a list of {kind}, got {value!r}.")
         for item in value:
             check_value(what, item, arguments[0], rule)
+    elif is_dataclass(hint) and not isinstance(value, typing.cast(type, hint)):
+        name = getattr(hint, "__name__", "")
+        raise ValueError(f"{what} must be of type {name}, got {shown(value)}.")
     elif isinstance(rule, Choice):
         check_choice(what, value, rule.values)
     elif hint is bool and not isinstance(value, bool):

@@ -29,11 +29,12 @@ from orac.evaluation.certificates import (
 )
 from orac.evaluation.intervals import check_level
 from orac.evaluation.result import Episodes, pool, risk_of_episodes
+from orac.evaluation.rollout import MAX_EPISODES
 
 CANDIDATES = 5
 """Number of policies of a run that are compared."""
-LOOKS = 3
-"""Default of the largest number of looks."""
+LOOKS, MAX_LOOKS = 3, 1_000
+"""Default of the largest number of looks, and the largest that is accepted."""
 EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
 """Default of the largest number of episodes of one look, on the host and on the device."""
 SURPLUS = 1.5
@@ -166,8 +167,8 @@ def certify_candidates(
     `validation` is the number of episodes with which each candidate is compared.
     """
     check_level(confidence)
-    check_count("looks", looks)
-    check_count("episodes_max", episodes_max)
+    check_count("looks", looks, high=MAX_LOOKS)
+    check_count("episodes_max", episodes_max, high=MAX_EPISODES)
     if validation is None:
         validation = min(validation_episodes(constraints), episodes_max)
     check_count("validation", validation)

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from orac.config.validation import is_number, shown
+
 ONE_RUN = "one run gives no interval"
 ALL_EQUAL = "all runs equal, which gives no interval"
 Bounds = tuple[float, float]
@@ -63,9 +65,9 @@ class Band:
 
 def check_level(level: float) -> None:
     """Raise a `ValueError` for a confidence level that is not strictly between 0 and 1."""
-    if not 0 < level < 1:
+    if not is_number(level) or not 0 < level < 1:
         raise ValueError(
-            f"level must be strictly between 0 and 1, got {level}. "
+            f"level must be strictly between 0 and 1, got {shown(level)}. "
             "It is a fraction: 0.95 for 95 % confidence."
         )
 

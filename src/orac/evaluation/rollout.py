@@ -25,6 +25,7 @@ from orac.config.schema import Config, EnvConfig
 from orac.config.validation import (
     NonFiniteError,
     check_count,
+    check_seed,
     frozen_value,
     import_extra,
 )
@@ -366,6 +367,7 @@ def record_video(
     agent: Any, path: str | Path, seed: int = 0, checkpoint: str | None = None
 ) -> Path:
     """Write one episode of an agent's policy as a .gif or .mp4 file."""
+    check_seed("seed", seed)
     path = check_video_path(path)
     config = agent.config.env
     # Training truncates episodes at this length; the environment might never end one.

@@ -26,7 +26,7 @@ from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.report import all_tables
 from orac.reports.run_reader import Results
 from orac.reports.tables import Table
-from orac.runs.directory import safe_name
+from orac.runs.directory import check_run_name, safe_name
 
 MAX_RUNS = 100_000
 """Largest number of runs of a grid."""
@@ -53,11 +53,7 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
     for key in grid:
         check_choice("a key of the grid", str(key), KEYS)
     name = str(grid.get("name", name))
-    if name != safe_name(name):
-        raise ValueError(
-            "the name of the grid becomes a folder and must consist of letters, digits and "
-            f". _ + = -, got {name!r}. Try {safe_name(name)!r}."
-        )
+    check_run_name(name, "the name of the grid, which becomes a folder,")
     preset = grid.get("preset")
     if preset is not None:
         check_choice("preset", str(preset), presets.PRESETS)
@@ -148,6 +144,7 @@ def _case(
     ]
     label = f"{base.algo} ({', '.join(parts)})" if parts else base.algo
     name = safe_name(",".join(parts)) if parts else "default"
+    check_run_name(name, "the name of a run, which has all fields that vary,")
     return Case(
         f"{label} in {base.env.id}", name, serialization.from_dict(config), seeds
     )

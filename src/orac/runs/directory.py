@@ -18,7 +18,12 @@ from typing import Any
 
 from orac.config.schema import Config
 from orac.config.serialization import read_yaml, to_dict, write_yaml
-from orac.config.validation import check_choice, check_count, read_limited
+from orac.config.validation import (
+    check_choice,
+    check_count,
+    read_limited,
+    shown,
+)
 from orac.runs.atomic_io import (
     AnyPath,
     disk_errors,
@@ -36,6 +41,8 @@ LOGS = ("metrics", "timings", "episodes", "evaluations")
 
 MAX_TEXT_BYTES = 1 << 20
 """Largest config.yaml or meta.json."""
+MAX_NAME = 200
+"""Most characters of the name of a run; file systems allow 255 bytes."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a lock that a forked child still holds after its parent exited."""
 
@@ -231,13 +238,19 @@ def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Pat
     return Path(root).joinpath(*parts, f"seed-{seed:03d}")
 
 
-def check_run_name(name: str) -> None:
+def check_run_name(name: Any, what: str = "the name of a run") -> None:
     """Raise an error for a name that cannot be a directory's."""
+    if not isinstance(name, str):
+        raise ValueError(f"{what} must be a text, got {shown(name)}.")
     if name != safe_name(name):
         # If names were changed silently, two of them could give the same directory.
         raise ValueError(
-            "the name of a run must be letters, digits and . _ + = -, got "
-            f"{name!r}. Try {safe_name(name)!r}."
+            f"{what} must be letters, digits and . _ + = -, got {name!r}. Try "
+            f"{safe_name(name)!r}."
+        )
+    if len(name) > MAX_NAME:
+        raise ValueError(
+            f"{what} must have at most {MAX_NAME} characters, got {len(name)}."
         )
 
 

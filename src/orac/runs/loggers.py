@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.config import serialization
-from orac.config.validation import check_choice, import_extra, read_text
+from orac.config.validation import check_choice, import_extra, read_text, shown
 from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
 
@@ -123,8 +123,12 @@ class Tracker(NamedTuple):
     close: Callable[[], None]
 
 
-def check_trackers(names: Iterable[str]) -> None:
+def check_trackers(names: Any) -> None:
     """Raise an error for a tracker that is unknown, or requested and not installed."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(
+            f"trackers must be a list, such as ('tensorboard',), got {shown(names)}."
+        )
     for name in names:
         check_choice("a tracker", name, TRACKERS)
         if name != "tensorboard":  # It is on by default, so a run goes on without it.

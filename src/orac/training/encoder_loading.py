@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from orac.config.schema import Config, Encoder
+from orac.config.validation import shown
 from orac.core import normalization
 from orac.core.agent import AgentState
 from orac.core.encoders import Encoded, encode
@@ -96,7 +97,7 @@ def checked_pair(pair: Any, what: str) -> EncoderPair:
     if not is_pair or not all(map(callable, pair)):
         raise ValueError(
             f"{what} must be a pair of functions, init(key, observation_shape) and "
-            f"apply(params, observation), or its name, got {pair!r}. {EXAMPLE}"
+            f"apply(params, observation), or its name, got {shown(pair)}. {EXAMPLE}"
         )
     try:
         hash(tuple(pair))

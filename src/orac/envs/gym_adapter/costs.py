@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from orac.config.validation import did_you_mean
+from orac.config.validation import did_you_mean, shown
 from orac.envs.registry import is_of_library
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
@@ -490,7 +490,8 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
     """Return `cost_fn` if it can be called with (obs, action, next_obs, info)."""
     if not callable(cost_fn):
         raise ValueError(
-            f"{what} must be a function of (obs, action, next_obs, info), got {cost_fn!r}."
+            f"{what} must be a function of (obs, action, next_obs, info), got "
+            f"{shown(cost_fn)}."
         )
     try:
         inspect.signature(cost_fn).bind(None, None, None, {})

@@ -6,16 +6,24 @@ exists is used as it is. `check_environment` tries an environment before trainin
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from orac.config.validation import check_choice, check_count, did_you_mean, frozen_value
+from orac.config.validation import (
+    check_choice,
+    check_count,
+    did_you_mean,
+    frozen_value,
+    is_number,
+    shown,
+)
 from orac.envs.gym_adapter.costs import (
     CostFn,
     CostKeys,
@@ -233,20 +241,25 @@ def _cost_bounds(
     if given is None:
         declared = metadata.episode_cost_bounds
         return declared if declared and len(declared) == len(names) else None
-    bounds = np.asarray(given, float).reshape(-1)
-    if len(bounds) != len(names) or not (np.isfinite(bounds) & (bounds > 0)).all():
+    bounds: Any = [given] if isinstance(given, Real | str) else np.ravel(given)
+    valid = all(is_number(bound) and bound > 0 for bound in bounds)
+    if len(bounds) != len(names) or not valid:
         raise ValueError(
             f"cost_bound must be one positive number per constraint ({len(names)}: "
-            f"{', '.join(names)}), got {given}. It is the maximum cost of one episode."
+            f"{', '.join(names)}), got {shown(given)}. It is the maximum cost of one episode."
         )
     return tuple(float(bound) for bound in bounds)
 
 
 def _checked_names(names: Any, option: str) -> tuple[str, ...]:
     """Return a tuple of names; a single string is one name."""
-    given = (names,) if isinstance(names, str) else tuple(names)
-    if not all(isinstance(name, str) for name in given):
-        raise ValueError(f"{option} must be strings, got {names!r}.")
+    given = (names,) if isinstance(names, str) else names
+    is_list = isinstance(given, Iterable)
+    if not is_list or not all(isinstance(name, str) and name for name in given):
+        raise ValueError(
+            f"{option} must be a list of names that are not empty, got {shown(names)}."
+        )
+    given = tuple(given)
     if len(set(given)) != len(given):
         raise ValueError(f"{option} must differ from each other, got {names!r}.")
     if not given and option != "metric_names":
