@@ -55,6 +55,13 @@ def test_the_table_counts_certified_runs_and_the_medians_of_all_judged(runs):
     assert row["certified"] is True and row["certificate/bound"] == 4.6
 
 
+def test_cases_without_a_finished_run_are_only_in_a_note(runs, tmp_path):
+    study, _ = runs
+    (table,) = study.make_tables(collect(study, tmp_path))
+    assert table.rows == ()
+    assert "GuardedMaze 0.10: no run has started" in table.notes[-1]
+
+
 def test_certificate_without_its_fields_raises(runs, tmp_path):
     study, _ = runs
     write_synthetic_runs(study, tmp_path, 1, evaluations=2, episodes=8)
