@@ -136,7 +136,7 @@ gymnasium.register("Costly-v0", entry_point=Costly)
 @pytest.mark.slow
 def test_a_sweep_of_an_environment_of_the_users_goes_on_after_a_stop(tmp_path):
     (tmp_path / "own_envs.py").write_text(OWN_ENVS)
-    settings = SETTINGS | {"training.total_steps": 4000, "evaluation.every": 0}
+    settings = SETTINGS | {"training.total_steps": 2000, "evaluation.every": 0}
     grid = GRID | {"envs": ["own_envs:Costly-v0"], "set": settings}
     (tmp_path / "grid.json").write_text(json.dumps(grid))
     words = ["sweep", "grid.json", "--jobs=1", "--out=runs", "--import=own_envs"]
@@ -153,4 +153,4 @@ def test_a_sweep_of_an_environment_of_the_users_goes_on_after_a_stop(tmp_path):
     assert "1 of 1 runs are not finished" in printed and "Traceback" not in printed
     again = subprocess.run(command, stdout=subprocess.PIPE, **options)
     assert again.returncode == 0, again.stdout
-    assert [*tmp_path.glob("runs/**/step-000000004000.json")]
+    assert [*tmp_path.glob("runs/**/step-000000002000.json")]

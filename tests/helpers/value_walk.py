@@ -81,6 +81,7 @@ def cached_runner(env, config, make=environments.DeviceRunner):
 
 def stop_before_the_work():
     environments.DeviceRunner = cached_runner
+    cli.make_parser = functools.cache(cli.make_parser)
     agent_module.run_loop = tune.Tuner.run = evaluate.evaluate_baseline = accept
     schedule.run_all = run_study.run_all = accept
     device_loop.roll_out = host_loop.roll_out_host = accept_episodes
@@ -91,17 +92,18 @@ class Walk:
 
     def __init__(self, folder):
         self.folder, self.problems, self.accepted = folder, [], {}
+        self.before = self.files()
 
     def files(self):
+        """Return the time of the last change of every file, 0 for a folder, by path."""
         return {
-            str(path): path.read_bytes() if path.is_file() else b""
+            str(path): path.stat().st_mtime_ns if path.is_file() else 0
             for path in self.folder.rglob("*")
             if path.name != "lock"
         }
 
     def attempt(self, label, name, call, describe):
         """Call a function; `describe` returns its outcome and what is wrong with that."""
-        before = self.files()
         printed = io.StringIO(), io.StringIO()
         with (
             contextlib.redirect_stdout(printed[0]),
@@ -114,7 +116,7 @@ class Walk:
             except BaseException as error:
                 outcome = error
         refused, problem = describe(outcome, printed[1].getvalue())
-        after = self.files()
+        before, after = self.before, self.files()
         if problem:
             self.problems.append(f"{label} with {name}: {problem}")
         elif refused and before != after:
@@ -122,11 +124,14 @@ class Walk:
             self.problems.append(f"{label} with {name}: refused, but made {changed}")
         elif not refused:
             self.accepted.setdefault(label, []).append(name)
+        if after == before:
+            return
         for path in map(Path, set(after) - set(before)):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+        self.before = self.files()
 
 
 # The command line.
