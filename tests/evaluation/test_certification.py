@@ -138,7 +138,7 @@ def test_a_large_bound_is_named_if_the_risk_is_not_close_to_the_limit():
         [0], play, [LIMIT], make_spec((1e6,)), episodes_max=1000
     )
     assert result.sentence().endswith(
-        "(limit 5), but one may cost up to 1e+06 (the declared bound), so 1,000 fresh "
+        "(limit 5), but an episode may cost up to 1e+06 (the declared bound), so 1,000 fresh "
         "episodes would probably not certify it; allow more (--episodes-max), or declare a "
         "smaller cost_bound if it holds"
     )

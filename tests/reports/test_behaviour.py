@@ -100,7 +100,7 @@ def test_each_group_has_a_maze_and_missing_policies_a_note(groups):
         picture.figure.legends[0].get_texts()
     )
     (note,) = notes
-    assert note.startswith("No picture without a policy: ")
+    assert note.startswith("No picture of ")
     assert note.endswith("seed-002 has no checkpoint.")
 
 
@@ -108,9 +108,7 @@ def test_one_note_names_all_runs_without_a_checkpoint(tmp_path):
     paths = [write_run(tmp_path, make_config("wcsac", seed)) for seed in range(5)]
     _, (note,) = behaviour_pictures(read_results([tmp_path]).groups)
     named = ", ".join(map(str, paths[:3]))
-    assert note == (
-        f"No picture without a policy: {named} and 2 more have no checkpoint."
-    )
+    assert note == (f"No picture of {named} and 2 more, which have no checkpoint.")
 
 
 def test_report_shows_the_pictures(root):

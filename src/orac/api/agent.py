@@ -72,8 +72,8 @@ from orac.training.state import empty_replay, memory_needs
 from orac.training.xla import keep_compiled_programs
 
 CERTIFY = 1_000
-"""Sample number at which the episodes of a certification start. Training and evaluations
-use smaller numbers, so that a certificate never reuses their episodes."""
+"""First sample number of the episodes of a certification. Training and evaluations use
+smaller numbers, so that a certificate never reuses their episodes."""
 
 
 class ShortRunWarning(UserWarning):
@@ -189,8 +189,9 @@ class Agent:
         """Train until `total_timesteps` environment steps have been taken in total.
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
-        steps. `more_steps` adds to the steps taken so far instead. The schedules, such as
-        that of the shift radius, end at the first total and stay there. With `out`, logs
+        steps. `more_steps` adds to the steps taken so far instead. Schedules, such as
+        that of the shift radius, end at the total of the first call and then stay
+        constant. With `out`, logs
         and checkpoints are written to a run directory below it, and `orac.resume` continues
         from there after any interruption. The callback receives an `Event` at each log row
         and each evaluation; the run stops when it returns False. With `profile`,
@@ -226,7 +227,7 @@ class Agent:
         self._configure(training)
         if waiting:
             self._meta["continued_from"] = self._origin()
-        sentences = self._bring_replay() if waiting else []
+        sentences = self._restore_replay() if waiting else []
         short = short_run(self.config)
         if short:
             warnings.warn(short, ShortRunWarning, stacklevel=2)
@@ -274,7 +275,7 @@ class Agent:
             "env": self.config.env.id,
         }
 
-    def _bring_replay(self) -> list[str]:
+    def _restore_replay(self) -> list[str]:
         """Restore the training state of the run that the agent was loaded from.
 
         In another environment, or if there is no replay, training starts with new episodes
@@ -471,8 +472,8 @@ class Agent:
         action = np.asarray(to_box(self.spec, action))
         if not np.isfinite(action).all():
             raise NonFiniteError(
-                "the agent's action must be finite, but it is not at this observation: its "
-                f"weights are too large. {self._last_good()}"
+                "the agent's action must be finite, but for this observation it is not, "
+                f"because its weights are too large. {self._last_good()}"
             )
         return (action[0] if rows.ndim == 1 else action), state
 
@@ -672,7 +673,7 @@ def write_certificate(
 
 
 def short_run(config: Config) -> str:
-    """Return a warning if the run ends before its first update, otherwise an empty text."""
+    """Return a warning if the run ends before its first update, otherwise an empty string."""
     start, total = config.training.first_update, config.training.total_steps
     if start < total:
         return ""
@@ -711,7 +712,7 @@ def check_callback(callback: Any) -> None:
     """Raise an error before training starts if the callback is not a function."""
     if callback is not None and not callable(callback):
         raise ValueError(
-            f"callback must be a function of one event, got {shown(callback)}. It is called "
+            f"callback must be a function that takes an event, got {shown(callback)}. It is called "
             "at each log row and stops the run by returning False."
         )
 
@@ -719,11 +720,13 @@ def check_callback(callback: Any) -> None:
 def check_log(log: Any) -> None:
     """Raise an error if `log`, which receives messages, is not a function."""
     if log is not None and not callable(log):
-        raise ValueError(f"log must be a function of a text, got {shown(log)}.")
+        raise ValueError(
+            f"log must be a function that takes a string, got {shown(log)}."
+        )
 
 
 def limit_text(constraint: Constraint, config: Config) -> str:
-    """Return what a constraint demands, such as "CVaR at 0.05 of cost at most 5"."""
+    """Describe a constraint, such as "CVaR at 0.05 of cost at most 5"."""
     measure = config.agent.learned_measure(constraint)
     return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
 

@@ -1,20 +1,21 @@
-"""One learner, six agents: state, `init`, `act` and `update`.
+"""The learner of all agents: state, `init`, `act` and `update`.
 
-| agent           | `risk_form` | `behaviour`  |
-|-----------------|-------------|--------------|
-| SAC             | scalar      | actor        | (no constraint)
-| SAC-Lagrangian  | scalar      | actor        |
-| WCSAC-IQN       | implicit    | actor        |
-| WCSAC-Lin       | dual        | actor        |
-| ORAC-IQN        | implicit    | optimistic   |
-| ORAC-Lin        | dual        | optimistic   |
+| agent               | `risk_form` | `behaviour`  |
+|---------------------|-------------|--------------|
+| SAC, SAC-Lagrangian | scalar      | actor        |
+| WCSAC-IQN           | implicit    | actor        |
+| WCSAC-Lin           | dual        | actor        |
+| ORAC-IQN            | implicit    | optimistic   |
+| ORAC-Lin            | dual        | optimistic   |
 
-`risk_form: quantile` is the form of the paper's main text, for WCSAC and ORAC.
+SAC has no constraint. `risk_form: quantile`, the form of the paper's main text, exists for
+WCSAC and ORAC.
 
 All agents solve the Lagrangian of the constrained problem (1): the multiplier rises while
-the risk of cost is above its limit, and the actor pays the multiplier times the risk. The
-functions are pure, `(key, state, ...) -> (state, metrics)`, and do not touch environments,
-files or clocks. `learner.costs`, a `CostModel`, computes risk from the cost critics.
+the risk of cost is above its limit, and the actor's loss contains the multiplier times the
+risk. The functions are pure, `(key, state, ...) -> (state, metrics)`, and do not touch
+environments, files or clocks. `learner.costs`, a `CostModel`, computes risk from the cost
+critics.
 """
 
 from typing import Any, NamedTuple
@@ -47,8 +48,8 @@ class AgentState(NamedTuple):
     observation_stats: ObservationStats
     gradient_steps: Int[Array, ""]
     actor_average: Any = ()
-    """Average of the actor's parameters, which is deployed; if empty, the actor itself
-    is."""
+    """Averaged parameters of the actor, which are deployed; empty if the actor itself
+    is deployed."""
     steering: Any = ()
     """A `Steering`, if the multiplier follows episodes."""
     centre: Any = ()
@@ -155,7 +156,7 @@ def draw_pivots(
 
 
 def init_steering(config: AgentConfig) -> Steering:
-    """Return the start of all schedules."""
+    """Return the steering state at the start of a run."""
     samples = jnp.asarray(config.deployed_action == "sample")
     return Steering(jnp.float32(0), jnp.float32(1), samples)
 
@@ -190,8 +191,8 @@ def act(
     """Sample the behaviour policy. `shift_radius` is traced; 0 gives the plain actor.
 
     At 0 the shift is not computed at all, in a separate branch. Adding a shift of zero
-    would give the actor too, but XLA would fuse that program differently, so that ORAC at
-    radius 0 and WCSAC would differ in the last bits.
+    gives the same action up to rounding, but XLA would fuse that program differently, so
+    that ORAC at radius 0 and WCSAC would differ in the last bits.
     """
     scaled = normalization.scale(state.observation_stats, observation, learner.config)
     inputs = learner.costs.network_inputs(scaled, context)
@@ -254,7 +255,7 @@ def shift_mean(
 
     limits, unit = costs.remaining_limits(context)
     if learner.config.centre:
-        # Centred critics are lower by the mean cost of all steps to come.
+        # Critics of centred costs leave out the mean cost of the remaining steps.
         share = state.centre.cost / learner.problem.units
         limits = limits - (share / (1 - learner.config.cost_discount))[:, None]
     return exploration.shift_policy(
@@ -419,7 +420,7 @@ def prepare_batch(
 
 
 def discounted_steps(batch: Transition, discount: float) -> Float[Array, " batch"]:
-    """Return the discounted number of steps that each row of a batch sums."""
+    """Return the sum of discount**i over the n steps of each row of a batch."""
     if isinstance(batch.steps, tuple):
         return jnp.ones_like(batch.reward)
     if discount == 1:
@@ -428,7 +429,7 @@ def discounted_steps(batch: Transition, discount: float) -> Float[Array, " batch
 
 
 def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
-    """Return the discount of the value at the end of each row of a batch."""
+    """Return discount**n, the factor of the value after the n steps of each row."""
     return discount if isinstance(batch.steps, tuple) else discount**batch.steps
 
 
@@ -583,7 +584,7 @@ def update_temperature(
     target = -learner.problem.action_size if target is None else target
     final = learner.config.final_target_entropy
     if final is not None and learner.config.follows_episodes:
-        # The entropy reaches its final value when the learning rates still have to fall.
+        # The target entropy is final at 80 % of the schedule, before the learning rates.
         target = target + (final - target) * jnp.minimum(state.steering.clock / 0.8, 1)
     excess = log_prob.mean() + target
 

@@ -24,10 +24,10 @@ class Multiplier(NamedTuple):
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
     previous_error: Float[Array, " constraint"]
-    """Mean risk minus limit, when it was last measured."""
+    """Last error: mean risk - limit, or (risk - target) / limit if it follows episodes."""
     floor: Any = ()
     """Only if it follows episodes: lower bound of the logarithm, which rises where the
-    limit was exceeded. `integral` is then the logarithm without its proportional part."""
+    limit was exceeded. `integral` is then the integral term of the log multiplier."""
     fell: Any = ()
     """Only if it follows episodes: whether it fell since the limit was last exceeded."""
 
@@ -128,7 +128,7 @@ def move(
 BROKEN_FACTOR = 1.5
 """The floor rises to this factor times the multiplier at which the limit was exceeded."""
 FLOOR_RELAXES = 20
-"""The floor relaxes by one log unit in this many times `episodes_per_unit`."""
+"""The floor's logarithm falls by 1 per this many times `episodes_per_unit` episodes."""
 
 
 def follow_episodes(
@@ -145,7 +145,7 @@ def follow_episodes(
     the training steps since the last move. The multiplier does not change in the dead zone
     below the target, and does not rise while the risk is falling. With `remember_breaks`,
     when the limit is exceeded after the multiplier fell, its floor rises above the value at
-    which that happened: this keeps a policy that jumps between two modes in the safe one.
+    which that happened. This keeps a policy that jumps between two modes in the safe one.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)
@@ -157,7 +157,7 @@ def follow_episodes(
     resting = (clipped < 0) & (clipped > -settings.dead_zone)
     resting |= (clipped > 0) & improving
     push = np.where(resting, 0.0, clipped)
-    # The error is relative to the target, which is the margin below the limit.
+    # The target is the margin below the limit, so this means risk > limit.
     broken = error > settings.margin
     floor = np.asarray(multiplier.floor) - units / FLOOR_RELAXES
     remembered = np.maximum(floor, integral + math.log(BROKEN_FACTOR))
@@ -170,6 +170,6 @@ def follow_episodes(
         integral=jnp.asarray(moved, jnp.float32),
         previous_error=jnp.asarray(error, jnp.float32),
         floor=jnp.asarray(floor, jnp.float32),
-        # A measured risk may pass slowly from below its target to above the limit.
+        # It stays set until the limit is exceeded, which the window may show much later.
         fell=jnp.asarray(~broken & (fell | (push < 0))),
     )

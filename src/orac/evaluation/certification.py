@@ -3,10 +3,10 @@
 The candidates are compared on validation episodes. One is chosen, and the number of its
 next episodes is fixed before they are played. Only these fresh episodes count as evidence;
 playing them is called a look. If a look fails, more are allowed, each with fresh episodes
-of the same or of another candidate. The error is divided among the looks and the
-constraints. So a policy above its limit is certified with probability at most 1 -
-confidence, no matter how the candidates and the numbers of episodes were chosen.
-`docs/statistics.md` has the argument.
+of the same or of another candidate. The error probability 1 - confidence is divided equally
+among looks and constraints. So a policy above its limit is certified with probability at
+most 1 - confidence, no matter how the candidates and the numbers of episodes were chosen.
+`docs/statistics.md` has the proof.
 """
 
 import math
@@ -34,9 +34,9 @@ from orac.evaluation.rollout import MAX_EPISODES
 CANDIDATES = 5
 """Number of policies of a run that are compared."""
 LOOKS, MAX_LOOKS = 3, 1_000
-"""Default of the largest number of looks, and the largest that is accepted."""
+"""Default and maximum of `looks`."""
 EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
-"""Default of the largest number of episodes of one look, on the host and on the device."""
+"""Defaults of `episodes_max`, on the host and on the device."""
 SURPLUS = 1.5
 """A look has this many times the number of episodes that the validation suggests."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
@@ -118,7 +118,7 @@ class Certification:
         return f"{verdict}: {'; '.join([*parts, *self.exceptions])}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as numbers and texts, for a JSON file."""
+        """Return the result as a dict for a JSON file."""
         return {
             "certified": self.certified,
             "sentence": self.sentence(),
@@ -162,9 +162,10 @@ def certify_candidates(
     validation: int | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Certification:
-    """Choose one of the candidates, best first, and certify it on fresh episodes.
+    """Choose one of the candidates and certify it on fresh episodes.
 
-    `validation` is the number of episodes with which each candidate is compared.
+    The candidates are in order, best first. `validation` is the number of episodes with
+    which each of them is compared.
     """
     check_level(confidence)
     check_count("looks", looks, high=MAX_LOOKS)
@@ -219,9 +220,9 @@ def choose(
 ) -> tuple[int, int, str]:
     """Return the next candidate, its number of fresh episodes, and a reason to stop.
 
-    Of the candidates that episodes like those seen so far would certify, the one with the
-    highest reward is chosen. If there is none, it is the one with the lowest risk, with a
-    reason.
+    The candidate has the highest reward among those that `episodes_max` episodes would
+    probably certify, judged by the episodes seen so far. If there is none, it is the one
+    with the lowest risk, with a reason.
     """
     for place in np.argsort([-episodes.reward.mean() for episodes in seen]):
         needed = [
@@ -249,7 +250,7 @@ def choose(
         cause = "which is so close to the limit that"
         remedy = "train with a larger agent.multiplier.margin"
     else:
-        cause = f"but one may cost up to {bound:g} (the declared bound), so"
+        cause = f"but an episode may cost up to {bound:g} (the declared bound), so"
         remedy = "declare a smaller cost_bound if it holds"
     return (
         place,
@@ -313,8 +314,7 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
     if constraint.measure.name not in ("cvar", "mean"):
         return (
             f"the {constraint.measure} of {constraint.name!r} is used to choose a policy "
-            "but cannot be certified: bounds for finitely many episodes exist here only "
-            "for CVaR and the mean"
+            "but cannot be certified: orac has bounds only for CVaR and the mean"
         )
     if constraint.limit == 0:
         return (

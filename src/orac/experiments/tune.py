@@ -1,8 +1,8 @@
-"""Tune the settings of an agent: the highest reward whose measured risk is within the limit.
+"""Search for the settings of an agent with the highest reward within the limits.
 
 A trial is one run in its own process. Optuna's TPE sampler proposes its settings, the
 intermediate evaluations decide whether it is stopped early, and at its end fresh episodes
-of the policy that it delivers give its reward and risk. The study is in a database, so the
+of the policy that it delivers give its reward and risk. The study is stored in a database, so the
 same command continues after a stop, and several machines can share one study.
 """
 
@@ -52,7 +52,7 @@ STUDY_FILE = "tune.yaml"
 STARTUP_TRIALS = 5
 """Trials that run to the end before one can be stopped early."""
 WARMUP_SHARE = 1 / 3
-"""Share of its steps that every trial may take."""
+"""No trial is stopped before this share of its steps."""
 TAIL_EPISODES = 10
 """Minimum number of fresh episodes in the smallest tail, if `episodes` is not given."""
 INFEASIBLE = -1e30
@@ -67,7 +67,7 @@ class TuneOptions:
     out: Path
     """Folder of the study: its database, runs, best config and page."""
     trials: int = 30
-    """Trials of the study in total, those of earlier calls and other machines included."""
+    """Total number of trials, including those of earlier calls and other machines."""
     jobs: int | None = None
     threads: int = 1
     budget_hours: float = math.inf
@@ -88,7 +88,7 @@ def tune(
 ) -> int:
     """Run the trials that are missing, write the results and return the exit code.
 
-    `arguments` are those with which `orac train` finds the user's own modules.
+    `arguments` are added to the printed `orac train` command.
     """
     optuna = import_optuna()
     check_options(options)
@@ -97,7 +97,7 @@ def tune(
     make_directory(options.out)
     lock = acquire_lock(options.out)
     try:
-        check_same_study(study, config, space, options)
+        check_same_study(study, options)
         tuner = Tuner(optuna, study, config, space, options, log)
         backend = backend or Processes(options.jobs, options.threads)
         with stop_signals() as signals:
@@ -145,7 +145,7 @@ def check_folder(out: Path) -> None:
 
 
 def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) -> Any:
-    """Create the study, or open it if it exists, and check that its settings are these."""
+    """Create the study, or open it if it exists, and check that its settings match."""
     name = options.study_name or safe_name(f"{config.env.id}-{config.algo}")
     storage = options.storage
     if storage is None:
@@ -214,9 +214,7 @@ def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, An
     }
 
 
-def check_same_study(
-    study: Any, config: Config, space: Space, options: TuneOptions
-) -> None:
+def check_same_study(study: Any, options: TuneOptions) -> None:
     """Raise a `ValueError` if the folder has the runs of another study; mark a new one."""
     file, token = options.out / STUDY_FILE, study.user_attrs["token"]
     if not file.is_file():
@@ -272,7 +270,11 @@ class Tuner:
                     if not self._start_next(backend, interrupted):
                         break
                 for run in [*backend.running]:
-                    if not stopping and run not in self._pruned and self._hopeless(run):
+                    if (
+                        not stopping
+                        and run not in self._pruned
+                        and self._should_prune(run)
+                    ):
                         self._pruned.add(run)
                         backend.stop_run(run)
                 for outcome in backend.ended():
@@ -285,7 +287,7 @@ class Tuner:
         return bool(stopping) and bool(self._missing() or self._unfinished_here())
 
     def _propose_preset(self) -> None:
-        """Let the first trial have the settings of the config itself."""
+        """Queue the unchanged config as the first trial."""
         values = {p.name: value_in(self._config, p) for p in self._space}
         outside = [name for name, value in values.items() if value is None]
         if outside and not self._study.get_trials(deepcopy=False):
@@ -346,7 +348,7 @@ class Tuner:
         backend.start(run)
         return True
 
-    def _hopeless(self, run: PlannedRun) -> bool:
+    def _should_prune(self, run: PlannedRun) -> bool:
         """Report new evaluations; return whether the trial is worse than most others."""
         file = run.path / "evaluations.csv"
         size = file.stat().st_size if file.is_file() else 0
@@ -475,10 +477,10 @@ def excesses(risks: Sequence[float], config: Config) -> list[float]:
 
 
 def score(reward: float, excess: Sequence[float]) -> float:
-    """Return the number by which evaluations are compared to stop hopeless trials.
+    """Return the number by which evaluations are compared to prune trials.
 
-    Within the limits it is the reward. Above a limit it is lower than any reward, and the
-    lower the higher the risk is.
+    Within the limits it is the reward. Above a limit it is lower than any reward and falls
+    with the risk.
     """
     worst = max(excess, default=0.0)
     return reward if worst <= 0 else INFEASIBLE * (1 + min(worst, 1e6))
@@ -549,7 +551,7 @@ def notes_of(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
     states = [trial.state.name for trial in trials]
     parts = [
         (above, "finished above a limit"),
-        (states.count("PRUNED"), "stopped early as hopeless"),
+        (states.count("PRUNED"), "pruned"),
         (states.count("FAIL"), "failed"),
         (states.count("RUNNING"), "not finished"),
     ]

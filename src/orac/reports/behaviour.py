@@ -1,8 +1,9 @@
 """Pictures of what policies do: paths through the maze, days of a building.
 
-A run's policy is the one that it delivers, or that of its newest checkpoint. All policies
-of an environment are recorded from the same initial states. A run without a checkpoint is
-noted and has no picture. Only GuardedMaze and CityLearn have pictures. Needs matplotlib.
+A run is shown with the policy that it delivers, or else with that of its newest checkpoint.
+All policies of an environment are recorded from the same initial states. Runs without a
+checkpoint are listed in a note. Only GuardedMaze and CityLearn have pictures. Needs
+matplotlib.
 """
 
 import io
@@ -107,7 +108,7 @@ def _record(
         listed = ", ".join(paths[:_MAX_NAMED])
         listed += f" and {more} more" if more > 0 else ""
         verb = "has" if len(paths) == 1 else "have"
-        notes.insert(0, f"No picture without a policy: {listed} {verb} no checkpoint.")
+        notes.insert(0, f"No picture of {listed}, which {verb} no checkpoint.")
     return recorded, notes
 
 
@@ -188,19 +189,19 @@ def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> A
                 axes.plot(x[paid], y[paid], "X", color="white", mec=INK, mew=0.8, ms=6)
             axes.set_title(f"{label} ({count(len(runs), 'seed')})\n{_outcomes(runs)}")
         for style, label in (
-            ("-", "no guard there"),
+            ("-", "no guard"),
             ("--", "a guard was present"),
             (">", "start"),
             ("s", "end"),
         ):
             grid[0][0].plot([], [], style, color=INK, label=label)
-        grid[0][0].plot([], [], "X", color="white", mec=INK, label="a cost is paid")
+        grid[0][0].plot([], [], "X", color="white", mec=INK, label="cost paid")
         figure.legend(loc="outside lower center", ncols=5)
     return figure
 
 
 def _outcomes(runs: Sequence[Recorded]) -> str:
-    """Return lines with the number of episodes for each label of the env's metrics."""
+    """Return one line per labelled outcome, with its number of episodes."""
     lines = []
     for metric in runs[0][0].spec.metrics:
         codes = np.concatenate([found.metrics[metric.name] for _, found in runs])

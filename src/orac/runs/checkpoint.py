@@ -1,12 +1,12 @@
-"""Checkpoints of a run: saved atomically, verified, and as cheap late in a run as early.
+"""Checkpoints of a run: saved atomically and verified, at a cost that does not grow.
 
 For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) and
 `step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
-that the steps share. The manifest lists every file with its digest and is renamed into
-place last, so a checkpoint exists if its manifest does. It is canonical JSON with its own
-checksum, and no field of it is used before it is checked. Files that no manifest lists are
-left over from a crash and are deleted at the next save. `training/saving.py` decides what a
-checkpoint of a run holds and restores a run from it.
+of the replay, which checkpoints share. The manifest lists every file with its digest and is
+renamed into place last, so a checkpoint exists if its manifest does. It is canonical JSON
+with its own checksum, and no field of it is used before it is checked. Files that no
+manifest lists are left over from a crash and are deleted at the next save.
+`training/saving.py` decides what a checkpoint of a run holds and restores a run from it.
 """
 
 import hashlib
@@ -67,20 +67,22 @@ class Manifest(NamedTuple):
 
 
 def encode_manifest(manifest: Manifest) -> str:
-    """Return the text of a manifest. Raises TypeError if `extra` does not fit into JSON."""
+    """Return the text of a manifest. Raises TypeError if `extra` is not JSON."""
     content = {"format": FORMAT, **manifest._asdict(), "checksum": ""}
     if isinstance(manifest.replay, SavedReplay):
         content["replay"] = manifest.replay._asdict()
     try:
-        # Through JSON once, so that what is read back is encoded to the same bytes.
+        # A round trip, so that decoding and encoding again gives the same bytes.
         content = json.loads(json.dumps(content))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"A checkpoint's extra must fit into JSON: {error}.") from error
+        raise TypeError(
+            f"A checkpoint's extra must be JSON-serialisable: {error}."
+        ) from error
     return _canonical(content)
 
 
 def _canonical(content: dict[str, Any]) -> str:
-    """Return the canonical text; the checksum is computed with an empty checksum."""
+    """Return the canonical text. Its checksum is that of the text with an empty one."""
     blank = json.dumps({**content, "checksum": ""})
     checksum = hashlib.sha256(blank.encode()).hexdigest()
     return json.dumps({**content, "checksum": checksum}) + "\n"
@@ -110,7 +112,7 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
 
 
 def _parse_manifest(content: dict[str, Any]) -> Manifest:
-    """Check every field, because file names are made of them and checksums can be forged."""
+    """Check every field, because file names are built from them and checksums can be forged."""
 
     def count(value: Any) -> int:
         if type(value) is not int or value < 0:
@@ -175,18 +177,18 @@ class Checkpoints:
     ) -> Path:
         """Save a checkpoint and delete those beyond the newest `keep`.
 
-        `extra` is anything that fits into JSON. Saving the same step again replaces it.
+        `extra` must be JSON-serialisable. Saving the same step again replaces it.
         Returns the manifest's path. A failure leaves the earlier checkpoints unchanged.
         """
         if self._current is None and self.steps():
             raise ValueError(
-                f"{self.directory} already holds a run's checkpoints, the newest of "
-                f"step {self.steps()[-1]}. Resume that run, or start in another directory."
+                f"{self.directory} already contains checkpoints (newest: step "
+                f"{self.steps()[-1]}). Resume that run, or start in another directory."
             )
         newest = self._current or 0
         if not 0 <= step < 10**12 or newest > step:
             raise ValueError(
-                f"the step of a checkpoint must increase, got step {step} after {newest}."
+                f"the step of a checkpoint must not decrease, got step {step} after {newest}."
             )
         make_directory(self.directory / "replay")
         saved = None if replay is None else NOT_SAVED
@@ -232,10 +234,10 @@ class Checkpoints:
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
         `replay_template` the replay is not read; with `part`, the template may lack arrays
-        of the checkpoint. A damaged checkpoint is skipped with a
-        warning, and so is one whose state `check` rejects with a `DamagedFileError`. One
-        that does not fit the templates, or was written by a newer version, raises an
-        error, because falling back to an older one would hide the mistake.
+        of the checkpoint. A damaged checkpoint is skipped with a warning, and so is one
+        whose state `check` rejects with a `DamagedFileError`. One that does not fit the
+        templates, or was written by a newer version, raises an error, because falling back
+        to an older one would hide the mistake.
         """
         skipped: list[str] = []
         for step in reversed(self.steps()):

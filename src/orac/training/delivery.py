@@ -1,6 +1,6 @@
 """Choose the policy that a run delivers.
 
-At every evaluation the deployed policy is a candidate. A small sample can look good by
+Every evaluation makes the deployed policy a candidate. A small sample can look good by
 chance, so a policy that would be the new best is tested again at once on many more
 episodes, and both samples are pooled. The training state contains the best candidates, and
 also the policy with the lowest risk, which is delivered if no candidate was within the
@@ -125,8 +125,8 @@ def consider(
         lowest = int(rewards.argmin())
         place = lowest if reward > rewards[lowest] else None
     elif not candidates.episodes[:KEPT].any():
-        excess = relative_excess(risk, config)
-        held = relative_excess(candidates.risk[KEPT], config)
+        excess = relative_risk(risk, config)
+        held = relative_risk(candidates.risk[KEPT], config)
         if not candidates.episodes[KEPT] or excess < held:
             place = KEPT
     if place is None:
@@ -149,14 +149,14 @@ def consider(
     return new
 
 
-def relative_excess(risk: np.ndarray, config: Config) -> float:
+def relative_risk(risk: np.ndarray, config: Config) -> float:
     """Return the largest risk relative to its limit."""
     units = np.array([c.unit or 1.0 for c in config.constraints])
     return float((risk / units).max())
 
 
 def best_index(candidates: Candidates) -> int | None:
-    """Return the place of the candidate of highest reward that was tested again."""
+    """Return the index of the candidate of highest reward that was tested again."""
     fit = (candidates.episodes > 0) & candidates.retested
     fit[KEPT] = False
     if not fit.any():
@@ -165,7 +165,7 @@ def best_index(candidates: Candidates) -> int | None:
 
 
 def ranked(candidates: Candidates) -> list[int]:
-    """Return the places of all candidates within the limits, best first.
+    """Return the indices of all candidates within the limits, best first.
 
     Those that were tested again come before the others. If there is none, only the policy
     with the lowest risk is returned.
@@ -178,7 +178,7 @@ def ranked(candidates: Candidates) -> list[int]:
 
 
 def delivered(candidates: Candidates, place: int | None = None) -> Delivered | None:
-    """Return the candidate at this place, by default the best; None if there is none."""
+    """Return the candidate at this index, by default the best; None if there is none."""
     order = ranked(candidates)
     if place is None:
         if not order:
@@ -196,7 +196,7 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
 
 
 def certified_place(run_dir: Path, candidates: Any) -> int | None:
-    """Return the place of the candidate that a run's certificate is about, if it exists."""
+    """Return the index of the candidate that a run's certificate names, if it exists."""
     certificate = read_certificate(run_dir)
     if not candidates or certificate is None or not certificate.get("certified"):
         return None
@@ -207,7 +207,7 @@ def certified_place(run_dir: Path, candidates: Any) -> int | None:
 
 
 def only(candidates: Candidates, place: int) -> Candidates:
-    """Return the candidates with only the one at this place."""
+    """Return the candidates with all but the one at this index emptied."""
     others = np.arange(KEPT + 1) != place
     return candidates._replace(episodes=np.where(others, 0, candidates.episodes))
 
@@ -224,9 +224,7 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
         gain = new.reward.mean() - old.reward.mean()
         return bool(gain > 2 * math.hypot(*errors))
     if feasible == (False, False):
-        return relative_excess(new_risk, config) < 0.9 * relative_excess(
-            old_risk, config
-        )
+        return relative_risk(new_risk, config) < 0.9 * relative_risk(old_risk, config)
     return feasible[0]
 
 

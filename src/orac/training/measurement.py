@@ -50,7 +50,8 @@ class Measured(NamedTuple):
     moved_at: Int[np.ndarray, ""]
     """Environment step at which the multipliers were last moved."""
     settled_at: Int[np.ndarray, ""]
-    """Environment step at which the run was last within its limit and not stuck."""
+    """Environment step at which the risk was last settled, or of the last restart. Settled
+    means within the limit, and in the dead zone or with the multiplier at its floor."""
     side: Int[np.ndarray, ""]
     """1 if the risk was last above its target, -1 below the dead zone, 0 in between."""
     crossings: Int[np.ndarray, ""]
@@ -86,7 +87,7 @@ def window_size(constraints: tuple[Constraint, ...]) -> int:
 
 
 def held_measure(constraint: Constraint, config: Config) -> RiskMeasure:
-    """Return the measure that is held at the limit; SAC-Lagrangian holds the mean."""
+    """Return the measure that the limit applies to; for SAC-Lagrangian, the mean."""
     return RiskMeasure("mean") if config.algo == "sac-lag" else constraint.measure
 
 
@@ -104,7 +105,7 @@ def add(measured: Measured, costs: np.ndarray, step: int) -> Measured:
 
 
 def count_steps(measured: Measured, episodes: Episodes) -> Measured:
-    """Add the steps of evaluation episodes to those that are not training steps."""
+    """Add the steps of evaluation episodes to `extra_steps`."""
     total = measured.extra_steps + np.int32(episodes.length.sum())
     return measured._replace(extra_steps=np.asarray(total, np.int32))
 
@@ -159,7 +160,7 @@ def read(measured: Measured, step: int, config: Config) -> Reading | None:
 @lru_cache(maxsize=4096)
 def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
     """Return the weights of a sample of this size in rising order."""
-    # Numerics: arrays of few different sizes, because JAX compiles for each of them.
+    # Numerics: padded to multiples of 64, because JAX compiles for each new shape.
     size = 64 * math.ceil(count / 64)
     levels = np.minimum(np.arange(size + 1) / count, 1)
     weights = np.diff(np.asarray(risk.distort(measure, jnp.asarray(levels))))[:count]

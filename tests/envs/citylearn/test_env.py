@@ -247,7 +247,9 @@ def test_cost_of_an_hour_stops_growing_at_the_maximum():
     )
     assert free.max() > 5.0
     np.testing.assert_allclose(capped, np.minimum(free, 5.0), atol=1e-4)
-    assert CityLearn(max_deviation=5.0).spec.cost_bounds == pytest.approx((3598.6,), rel=1e-4)
+    assert CityLearn(max_deviation=5.0).spec.cost_bounds == pytest.approx(
+        (3598.6,), rel=1e-4
+    )
 
 
 def test_actions_beyond_the_box_are_clipped():

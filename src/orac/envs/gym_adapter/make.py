@@ -84,8 +84,8 @@ def make_host(
         num_envs: Number of environments in the batch.
         cost_fn: Function of (obs, action, next_obs, info) that returns the costs.
         cost_names: Names of the constraints. Without `cost_keys`, the costs of several
-            names are read under these names if info has them all, else from the flat
-            array `info["cost"]`.
+            constraints are read from info keys of these names if they all exist, and
+            otherwise from the array `info["cost"]`.
         cost_keys: Info keys of the constraints' costs; `"cost"` by default.
         episode_length: Number of steps after which episodes are truncated.
         cost_bound: Maximum cost of one episode, per constraint.
@@ -132,7 +132,7 @@ def make_host(
 def check_environment(
     host: HostEnv, *, steps: int = 20, seed: int = 0, has_encoder: bool = False
 ) -> None:
-    """Raise a `ValueError` that says what to do if `host` cannot be trained on.
+    """Check that `host` can be trained on. The `ValueError` says what to do.
 
     `make_host` has already checked spaces and options. This takes `steps` random steps
     from `reset(seed)`, each of which is checked as all later ones are; the caller must
@@ -141,23 +141,24 @@ def check_environment(
     spec = host.spec
     if spec.episode_length is None:
         raise ValueError(
-            f"{spec.name} does not declare how long an episode can be, which limits and "
-            "certificates need. Pass episode_length=; longer episodes are then truncated."
+            "limits and certificates need the length of an episode, and "
+            f"{spec.name} does not declare it. Pass episode_length=; longer episodes are "
+            "then truncated."
         )
     has_images = '"image": true' in spec.observation_structure
     needs_encoder = has_images and not has_encoder
     if needs_encoder or spec.observation_size >= LARGE_OBSERVATION:
         images = " and contains images" if has_images else ""
         networks = (
-            "Networks are plain layers for vectors unless you pass an encoder, such as a "
-            "convolution (examples/image_encoder.py), and a"
+            "Without an encoder, such as a convolution (examples/image_encoder.py), the "
+            "networks are plain layers for vectors. "
             if needs_encoder
-            else "A"
+            else ""
         )
         gigabytes = spec.observation_size * 8e6 / 1e9
         warnings.warn(
             f"{spec.name}: an observation has {spec.observation_size:,} numbers{images}. "
-            f"{networks} million stored steps take about {gigabytes:,.1f} GB: make images "
+            f"{networks}A million stored steps take about {gigabytes:,.1f} GB. Make images "
             "small and grey (ResizeObservation and GrayscaleObservation of "
             "gymnasium.wrappers), or observe features instead of pixels.",
             stacklevel=2,
@@ -257,11 +258,11 @@ def _checked_names(names: Any, option: str) -> tuple[str, ...]:
     is_list = isinstance(given, Iterable)
     if not is_list or not all(isinstance(name, str) and name for name in given):
         raise ValueError(
-            f"{option} must be a list of names that are not empty, got {shown(names)}."
+            f"{option} must be a list of non-empty strings, got {shown(names)}."
         )
     given = tuple(given)
     if len(set(given)) != len(given):
-        raise ValueError(f"{option} must differ from each other, got {names!r}.")
+        raise ValueError(f"{option} must be unique, got {names!r}.")
     if not given and option != "metric_names":
         raise ValueError(f"{option} is empty. Name at least one cost.")
     return given
@@ -313,7 +314,7 @@ def _from_id(name: str, options: AdapterOptions) -> VectorSource:
             f"{name} has no vector entry point. Use vectorization='sync' or 'async'."
         )
     if has_vector and options.vectorization in ("auto", "vector"):
-        # Gymnasium passes the limit of an id on to its vector environment.
+        # Gymnasium forwards the limit to a vector environment only if the id has one.
         if options.episode_length is not None and spec.max_episode_steps is not None:
             kwargs["max_episode_steps"] = options.episode_length
         kwargs |= {"vectorization_mode": "vector_entry_point"}
