@@ -59,7 +59,9 @@ def test_cases_without_a_finished_run_are_only_in_a_note(runs, tmp_path):
     study, _ = runs
     (table,) = study.make_tables(collect(study, tmp_path))
     assert table.rows == ()
-    assert "GuardedMaze 0.10: no run has started" in table.notes[-1]
+    assert (
+        "No run has started of: GuardedMaze 0.15; GuardedMaze 0.10." in table.notes[-1]
+    )
 
 
 def test_certificate_without_its_fields_raises(runs, tmp_path):

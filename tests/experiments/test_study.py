@@ -112,7 +112,7 @@ def test_partial_study_renders_and_reports_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize("name", STUDY_NAMES)
 def test_study_without_runs_renders(name, tmp_path):
-    assert "no run has started" in render(STUDIES[name], tmp_path)
+    assert "No run has started" in render(STUDIES[name], tmp_path)
     assert not (tmp_path / name / "figure.png").exists()
 
 

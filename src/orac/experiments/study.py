@@ -162,6 +162,7 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
 def missing_notes(results: Sequence[CaseResults]) -> list[str]:
     """Return a sentence about the runs that a partial study lacks, or nothing."""
     notes = []
+    waiting = [r.case.label for r in results if not r.runs and not r.missing]
     for result in results:
         parts = [
             f"seed {run.config.seed} is at step {run.steps:,} of "
@@ -173,11 +174,10 @@ def missing_notes(results: Sequence[CaseResults]) -> list[str]:
             several = len(result.missing) > 1
             subject = f"{'seeds' if several else 'seed'} {_ranges(result.missing)}"
             parts.append(f"{subject} {'have' if several else 'has'} not started")
-        elif not result.runs:
-            total = result.case.config.training.total_steps
-            parts.append(f"no run has started (of {total:,} steps)")
         if parts:
             notes.append(f"{result.case.label}: {'; '.join(parts)}.")
+    if waiting:
+        notes.append(f"No run has started of: {'; '.join(waiting)}.")
     return ["Partial study. " + " ".join(notes)] if notes else []
 
 
