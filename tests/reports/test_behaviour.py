@@ -101,14 +101,14 @@ def test_each_group_has_a_maze_and_missing_policies_a_note(groups):
     )
     (note,) = notes
     assert note.startswith("No picture of ")
-    assert note.endswith("seed-002 has no checkpoint.")
+    assert note.endswith("seed-002, which has no checkpoint.")
 
 
 def test_one_note_names_all_runs_without_a_checkpoint(tmp_path):
     paths = [write_run(tmp_path, make_config("wcsac", seed)) for seed in range(5)]
     _, (note,) = behaviour_pictures(read_results([tmp_path]).groups)
     named = ", ".join(map(str, paths[:3]))
-    assert note == (f"No picture of {named} and 2 more, which have no checkpoint.")
+    assert note == f"No picture of {named} and 2 more, which have no checkpoint."
 
 
 def test_report_shows_the_pictures(root):

@@ -480,7 +480,7 @@ TABLE = [
         "'sync' or 'async'",
         {"vectorization": "vector"},
     ),
-    Bad("names twice", Counter, "must differ", {"cost_names": ["a", "a"]}),
+    Bad("names twice", Counter, "must be unique", {"cost_names": ["a", "a"]}),
     Bad("no keys", Counter, "Name at least one", {"cost_keys": []}),
     Bad(
         "keys and names that differ in number",
