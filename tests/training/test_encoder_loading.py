@@ -187,7 +187,7 @@ def test_a_pair_must_be_two_functions(pair, message):
 
 
 def test_images_without_an_encoder_get_a_warning_that_names_it():
-    with pytest.warns(UserWarning, match=r"unless you pass an encoder.*image_encoder"):
+    with pytest.warns(UserWarning, match=r"Without an encoder.*image_encoder"):
         make(encoder=None)
 
 
