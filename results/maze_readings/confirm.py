@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orac.evaluation.intervals import difference_interval, mean_interval
+from orac.evaluation.seed_intervals import difference_interval, mean_interval
 
 HERE = Path(__file__).parent
 LAST_EVALUATIONS = 10
