@@ -3,18 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# The CPU build of torch serves one test only (CityLearn against ours); users never need it.
+# The CPU build of torch serves one test (CityLearn against ours) and the benchmarks of other
+# libraries; users never need it.
 TORCH ?= torch==2.13.0
 
-# Tests of one file stay together, since they share what they compiled.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+# Tests of one file stay together, since they share what they compiled. The files run in the
+# order of tests/conftest.py, in which the longest ones come first.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Docker images often forbid Python to keep bytecode. Without it every process compiles the
+# package and the tests again.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-lowest audit fuzz check format setup setup-safety setup-citylearn setup-slow setup-browser docs bench clean
+.PHONY: demo test quick test-slow test-lowest audit fuzz check lint types website format setup setup-safety setup-citylearn setup-slow setup-browser docs bench clean
 
-demo: setup
+demo: $(VENV)/.setup-demo
 	$(BIN)/orac demo
 
-test: check
+# Linting takes a second. The type checker and the website need one core for a minute, so
+# they run beside the tests.
+test: lint
+	$(MAKE) --no-print-directory --jobs 3 types website quick
+
+quick: setup
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
 
 test-slow: setup-slow
@@ -40,11 +50,17 @@ FUZZ_SECONDS ?= 3600
 fuzz: setup
 	ORAC_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q tests/test_fuzz.py
 
-check: setup
+check: lint types website
+	$(BIN)/python -m pytest -q tests/test_import_order.py tests/test_equations.py
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/pyright --warnings
-	$(BIN)/python -m pytest -q tests/test_import_order.py tests/test_equations.py
+
+website: setup
 	$(BIN)/mkdocs build --strict --quiet
 
 format: setup
@@ -56,6 +72,11 @@ setup: $(VENV)/.setup-dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --upgrade "pip>=24"
+
+# The demo needs only this extra, which installs in a fraction of the time of all.
+$(VENV)/.setup-demo: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --editable ".[plots]"
+	touch $@
 
 # The stamp is newer than pyproject.toml when nothing is to be installed.
 $(VENV)/.setup-dev: pyproject.toml | $(VENV)/bin/python
@@ -94,6 +115,7 @@ bench: setup setup-safety $(PEERS)/.setup
 
 $(PEERS)/.setup: Makefile
 	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet $(TORCH)
 	$(PEERS)/bin/python -m pip install --quiet "sbx-rl==0.28.0" ".[safety]"
 	$(PEERS)/bin/python -m pip install --quiet --no-deps "safety-gymnasium==1.0.0"
 	-$(PEERS)/bin/python -m pip install --quiet omnisafe
@@ -101,3 +123,4 @@ $(PEERS)/.setup: Makefile
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(LOWEST) $(AUDIT) build dist site .pytest_cache .ruff_cache
+	rm -rf $(HOME)/.cache/orac-tests

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from workloads import FORMS, PRESETS, SIZES
 
 HERE = Path(__file__).resolve().parent
+END_OF_TABLE = "<!-- `benchmarks/bench.py --record` keeps the text below this line. -->"
 
 
 class Measured(NamedTuple):
@@ -400,6 +401,21 @@ def busy_processes(before: dict[int, tuple[str, float]], seconds: float) -> list
     return [f"{name} {share:.0%}" for name, share in busy if share > 0.05]
 
 
+def busy_seconds() -> float:
+    """Return the CPU seconds that all processes together have used."""
+    fields = Path("/proc/stat").read_text().split()
+    user, nice, system, _, _, irq, softirq = map(int, fields[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    usages = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, RUSAGE_CHILDREN)
+    )
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 def process_times() -> dict[int, tuple[str, float]]:
     """Return name and CPU seconds of every process."""
     found = {}
@@ -413,7 +429,10 @@ def process_times() -> dict[int, tuple[str, float]]:
 
 
 def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
-    """Write README.md, figures.csv and measured.json."""
+    """Write README.md, figures.csv and measured.json.
+
+    The text of an earlier README.md that is below the table stays.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     header = ["figure", "measured", "target", "", "milliseconds or notes"]
     with open(folder / "figures.csv", "w", newline="") as file:
@@ -431,21 +450,24 @@ def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
     rows = [header, ["---"] * len(header), *(f.cells() for f in bench.figures)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     machine = circumstances["machine"]
-    others = ", ".join(circumstances["others"]) or "nothing"
-    (folder / "README.md").write_text(
+    others = ", ".join(circumstances["others"]) or "none above 5 %"
+    readme = folder / "README.md"
+    below = readme.read_text().partition(END_OF_TABLE)[2] if readme.exists() else "\n"
+    readme.write_text(
         "# Benchmarks\n\n"
         f"`make bench` at commit {machine['commit']}, with Python "
         f"{machine['versions']['python']} and jax {machine['versions']['jax']} on "
         f"{machine['cpu_count']} processors, of which each process used one. These are "
         f"medians of {bench.repeats} repeats in CPU milliseconds; the workloads of a "
-        "section took turns. Compare ratios, not milliseconds, between runs. Load before "
-        f"the start: {circumstances['load']:.1f}. Other processes during the run (share "
-        f"of a processor): {others}.\n\n{table}\n\n"
+        "section took turns. Compare ratios, not milliseconds, between runs. The run took "
+        f"{circumstances['minutes']:.0f} minutes. The load was {circumstances['load']:.1f} "
+        "before it. During it, all other processes together used "
+        f"{circumstances['others_used']:.2f} processors; the busiest that were there from "
+        f"start to end (share of a processor): {others}.\n\n{table}\n\n"
         "The floor of an update is its matrix products, once each, computed by XLA in the "
         "same loop with the same compiler options; `benchmarks/floor.py` defines them. "
-        "`figures.csv` has the table, `measured.json` all medians and the machine. "
-        "[safety_gym.md](safety_gym.md) compares the implementations of "
-        "Safety-Gymnasium.\n"
+        "`figures.csv` has the table, `measured.json` all medians and the machine.\n\n"
+        f"{END_OF_TABLE}{below}"
     )
 
 
@@ -473,18 +495,29 @@ def main() -> None:
         processor = max(os.sched_getaffinity(0))
     bench = Bench(processor, chosen.repeats, chosen.peers, chosen.products)
     load, began, before = os.getloadavg()[0], time.perf_counter(), process_times()
+    busy, own = busy_seconds(), own_seconds()
     print(
         f"processor {processor} of {os.cpu_count()}, load {load:.1f} before the start"
     )
     for section in chosen.sections or SECTIONS:
         SECTIONS[section](bench)
-    others = busy_processes(before, time.perf_counter() - began)
-    print("Other processes, as shares of a processor:", ", ".join(others) or "none")
+    seconds = time.perf_counter() - began
+    others = busy_processes(before, seconds)
+    used = (busy_seconds() - busy - (own_seconds() - own)) / seconds
+    print(
+        f"The run took {seconds / 60:.1f} minutes. Other processes used {used:.2f} "
+        f"processors. The busiest: {', '.join(others) or 'none above 5 %'}"
+    )
     if chosen.record:
         from orac.runs.machine import describe_machine
 
-        machine = describe_machine()
-        circumstances = {"machine": machine, "load": load, "others": others}
+        circumstances = {
+            "machine": describe_machine(),
+            "load": load,
+            "minutes": seconds / 60,
+            "others_used": max(used, 0.0),
+            "others": others,
+        }
         record(bench, HERE.parent / "results/benchmarks", circumstances)
 
 

@@ -1,9 +1,10 @@
 """Control a house with a battery and power outages, and compare with hand-coded rules.
 
-An episode is one month of hours with a heat pump, a hot water tank, solar panels and a
-battery. The reward is minus the electricity drawn from the grid. The cost is the distance
-of the room temperature from its set point, and its mean over the worst 5 % of months has
-a limit of 720 degree hours. Two hand-coded rules show what buildings do today.
+An episode is one month, in hourly steps, of a house with a heat pump, a hot water tank,
+solar panels and a battery. The reward is minus the electricity drawn from the grid. The
+cost of an hour is the distance of the room temperature from its set point. The mean cost
+of the worst 5 % of months has a limit of 720 degree hours. Two hand-coded rules show what
+buildings do today.
 
     python examples/building_control.py                    # about ten minutes
     python examples/building_control.py --steps 3000000    # as long as the paper
@@ -34,13 +35,13 @@ def print_row(name: str, summary) -> None:
 
 
 def train(steps: int) -> orac.Agent:
-    """Train ORAC with the paper's settings in eight houses at a time."""
+    """Train ORAC with the paper's preset, in eight environments at a time."""
     agent = orac.ORAC(
         HOUSE,
         num_envs=8,
         seed=0,
         settings={
-            # One gradient step per eight hours of experience; the paper takes eight.
+            # One gradient step per eight hours of experience; the paper makes eight.
             "training.gradient_steps": 1 / 8,
             "training.buffer_size": 200_000,
             "evaluation.every": 0,

@@ -1,8 +1,8 @@
 """Compare risk measures in the guarded maze: their values on two paths, and their agents.
 
-First, two hand-coded policies walk the short path past the guard and the long path around
-it many times, and every measure is computed from their costs. Then one agent is trained
-per measure, and the picture shows which path it takes.
+First, two hand-coded policies walk many times along the short path, past the guard, and the
+long path, around the guard. Every risk measure is computed from their costs. Then one agent
+is trained per measure, and the picture shows which path each agent takes.
 
     python examples/compare_risk_measures.py               # some minutes per measure
     python examples/compare_risk_measures.py --measures mean cvar
@@ -32,7 +32,7 @@ PATHS = {"short path": -1, "long path": 1, "not arrived": 0}
 def measure_paths(
     measures: list[str], episodes: int = 10_000
 ) -> dict[str, list[float]]:
-    """Print and return each measure of the costs of both paths."""
+    """Print and return the risk of both paths under each measure."""
     costs = []
     for baseline in ("short_path", "long_path"):
         result, _ = evaluate_baseline(baseline_config(MAZE, baseline), episodes)
@@ -61,7 +61,7 @@ def shares(paths: np.ndarray) -> list[float]:
 
 
 def draw(risks: dict, taken: dict, path: Path) -> None:
-    """Draw the measures of both paths on the left, and the agents' paths on the right."""
+    """Draw the risks of both paths on the left, and the agents' choices on the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")

@@ -1,10 +1,10 @@
 """Learn from images: put a small convolution in front of the networks.
 
-A boat drives through a channel from left to right and earns most in the middle, where
-rocks lie at random places. It sees the channel from above, as an image of 12 x 12 pixels with
-two colours, and steers up or down. Each step on a rock costs 1. The convolution below is
-the encoder: two functions that turn one image into features. Actor and critics each train
-their own parameters of it.
+A boat drives through a channel from left to right. It earns most in the middle of the
+channel, where a rock lies at a random place. The agent sees the channel from above, as an
+image of 12 x 12 pixels with two colours, and steers up or down. Each step on the rock costs
+1. The convolution below is the encoder: two functions that turn one image into features.
+The actor and each critic train their own copy of its parameters.
 
     pip install "orac-rl[plots,stablehlo]"
     python examples/image_encoder.py              # about a minute of processor time
@@ -21,13 +21,13 @@ import numpy as np
 import orac
 
 PIXELS = 12
-"""Height and width of the image, and steps of an episode."""
+"""Height and width of the image. An episode has one step less."""
 ROCK = 4
 """Height and width of a rock."""
 
 
 class Channel(gymnasium.Env):
-    """One journey. The image has the boat in its first colour, the rock in its second."""
+    """One journey. The boat is in the image's first colour, the rock in its second."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (PIXELS, PIXELS, 2), np.uint8)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -55,7 +55,7 @@ class Channel(gymnasium.Env):
     def observe(self):
         image = np.zeros((PIXELS, PIXELS, 2), np.uint8)
         rows = np.arange(PIXELS)
-        # A boat between two rows is partly in both.
+        # A boat between two rows is drawn partly in both.
         image[:, self.column, 0] = 255 * np.clip(1 - abs(rows - self.row), 0, 1)
         corner = slice(self.rock_row, None), slice(self.rock_column, None)
         image[corner][:ROCK, :ROCK, 1] = 255
@@ -63,7 +63,7 @@ class Channel(gymnasium.Env):
 
 
 def init(key, observation_shape):
-    """Return the filters of two convolutions, of 3 x 3 pixels each."""
+    """Return the parameters: filters of 3 x 3 pixels for two convolutions."""
     keys, channels = jax.random.split(key), (observation_shape[-1], 8, 16)
     return [
         jax.random.normal(keys[i], (3, 3, channels[i], channels[i + 1]))
@@ -88,10 +88,10 @@ def apply(params, observation):
 
 
 CONVOLUTION = (init, apply)
-"""At the top level, so that `orac evaluate RUN --encoder image_encoder:CONVOLUTION` works."""
+"""Named so that `--encoder image_encoder:CONVOLUTION` works in the shell."""
 
 SETTINGS = {
-    # Small networks and one gradient step per four steps keep the training short.
+    # Small networks and one gradient step per four steps make the training short.
     "agent.hidden_sizes": [64, 64],
     "training.gradient_steps": 1 / 4,
     "training.batch_size": 64,
@@ -114,7 +114,7 @@ def drive(agent: orac.Agent, seed: int) -> tuple[Channel, np.ndarray]:
 
 
 def draw(journeys: list[tuple[Channel, np.ndarray]], path: Path) -> None:
-    """Draw one panel per journey: the rock, and the boat's way around it."""
+    """Draw one panel per journey, with the rock and the boat's way around it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2 * len(journeys), 2.2), layout="constrained")
@@ -129,7 +129,9 @@ def draw(journeys: list[tuple[Channel, np.ndarray]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=8_000, help="steps to train for")
-    parser.add_argument("--episodes", type=int, default=500, help="to evaluate with")
+    parser.add_argument(
+        "--episodes", type=int, default=500, help="episodes to evaluate"
+    )
     parser.add_argument("--out", type=Path, default=Path("channel.png"))
     parser.add_argument("--policy", type=Path, default=Path("channel.stablehlo"))
     options = parser.parse_args()

@@ -1,10 +1,10 @@
 """Write your own environment, a reservoir that must not flood, and train agents in it.
 
 A dam generates electricity, and a litre generates more when the reservoir is full. Once in
-a few months there is a storm, and if the reservoir cannot hold its water, the valley is
-flooded. A day with a flood costs 1. The floods are affordable on average, but not in the
-worst months. This script trains one agent with a limit on the average and one with a limit
-on the worst 10 % of months, and draws what they do.
+a few months there is a storm, and if the reservoir cannot hold the water, the valley is
+flooded. A day with a flood costs 1. Floods are affordable on average, but not in the worst
+months. This script trains one agent with a limit on the mean cost and one with a limit on
+the mean cost of the worst 10 % of months, and draws the water levels under both.
 
     python examples/own_environment.py            # about five minutes on two cores
     python examples/own_environment.py --help
@@ -25,7 +25,7 @@ STORM_CHANCE, STORM = 1 / 200, 0.4
 
 
 class Reservoir(gymnasium.Env):
-    """One month. Observation: level, yesterday's inflow, share of the month gone by."""
+    """One month. An observation has the level, the last inflow and the date."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -52,9 +52,9 @@ class Reservoir(gymnasium.Env):
 
 
 SETTINGS = {
-    # The month ends for good: the value of the level after the last day does not count.
+    # The end of the month is terminal: the level after the last day has no value.
     "agent.bootstrap_on_truncation": False,
-    # Small networks, large learning rates and one gradient step per four days keep the
+    # Small networks, a large learning rate and one gradient step per four days make the
     # training short on a laptop.
     "agent.hidden_sizes": [64, 64],
     "agent.actor_learning_rate": 1e-3,
@@ -65,13 +65,13 @@ SETTINGS = {
 
 
 def train(make, steps: int, **options) -> orac.Agent:
-    """Train one agent, eight reservoirs at a time."""
+    """Train one agent in eight reservoirs at a time."""
     agent = make(Reservoir, num_envs=8, seed=0, settings=SETTINGS, **options)
     return agent.learn(total_timesteps=steps, progress_bar=False)
 
 
 def record_levels(agent: orac.Agent, months: int = 5) -> np.ndarray:
-    """Return the levels of some months, one row per month."""
+    """Return the daily levels of some months, one row per month."""
     env, rows = Reservoir(), []
     for seed in range(months):
         observation, _ = env.reset(seed=seed)

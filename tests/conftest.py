@@ -10,14 +10,26 @@ from pathlib import Path
 
 import pytest
 
-# Compiling is most of what these tests do; a second run, or a subprocess, reuses it.
 ROOT = Path(__file__).parent.parent
-CACHE = ROOT / ".cache" / "xla"
+# Compiling is most of what these tests do. Later runs, subprocesses and other checkouts of
+# the same user reuse the compiled programs, also small ones, of which a test can have a
+# hundred. `make clean` deletes them.
+CACHE = Path.home() / ".cache" / "orac-tests" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 MAPS, MAX_MAPS = Path("/proc/self/maps"), 30_000
 """A compiled program has several memory maps, and Linux allows 65,530 of them by default."""
+
+LONGEST = """
+test_docs_run.py training/test_probes.py training/test_resume.py test_golden.py
+training/test_pendulum.py training/test_safety_commands.py test_signals.py
+experiments/test_run_study.py training/test_continue.py training/test_device_loop.py
+cli/test_certify.py training/test_loop.py cli/test_train.py training/test_export.py
+training/test_encoder_loading.py test_cost_fn_loading.py experiments/test_records.py
+test_values.py test_security.py cli/test_demo.py
+"""
+"""Files that take half a minute or more of the quick or of the slow tests."""
 
 REQUIRE_ALL = os.environ.get("ORAC_REQUIRE_ALL") == "1"
 
@@ -27,6 +39,14 @@ def _forbid_skip(report):
         report.outcome = "failed"
         report.longrepr = f"Skipped while ORAC_REQUIRE_ALL=1: {report.longrepr}"
     return report
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the longest files, so that no process is left with one at the end."""
+    paths = [ROOT / "tests" / name for name in LONGEST.split()]
+    assert all(path.exists() for path in paths), "LONGEST names a file that is gone"
+    place = {path: i for i, path in enumerate(paths)}
+    items.sort(key=lambda item: place.get(item.path, len(paths)))
 
 
 @pytest.hookimpl(wrapper=True)

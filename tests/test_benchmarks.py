@@ -32,7 +32,7 @@ def test_the_floor_of_sac_lagrangian_has_every_product_once():
 
 
 def test_a_recorded_table_says_what_was_reached(tmp_path):
-    from bench import Bench, Measured, record
+    from bench import END_OF_TABLE, Bench, Measured, record
 
     bench = Bench(0, 5, tmp_path / "python", products=False)
     bench.measured["update a"] = Measured(3.0, 3.1, 100.0, {})
@@ -44,13 +44,19 @@ def test_a_recorded_table_says_what_was_reached(tmp_path):
     bench.figure("c", bench.ratio("sbx", "floor a"), "", "<= 1", bench.note("sbx"))
     versions = {"python": "3", "jax": "1"}
     machine = {"commit": "abc", "versions": versions, "cpu_count": 2}
-    record(bench, tmp_path, {"machine": machine, "load": 0.5, "others": []})
+    circumstances = {"machine": machine, "load": 0.5, "others": ["python 93%"]}
+    circumstances |= {"minutes": 9.0, "others_used": 1.25}
+    (tmp_path / "README.md").write_text(
+        f"old table\n{END_OF_TABLE}\n\nWhy b is slow.\n"
+    )
+    record(bench, tmp_path, circumstances)
     with open(tmp_path / "figures.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["reached"] for row in rows] == ["False", "True", ""]
-    assert "| a | 1.5 | <= 1.25 | not reached | 3 ms, 2 ms |" in (
-        (tmp_path / "README.md").read_text()
-    )
+    text = (tmp_path / "README.md").read_text()
+    assert "| a | 1.5 | <= 1.25 | not reached | 3 ms, 2 ms |" in text
+    assert "together used 1.25 processors" in text and "python 93%" in text
+    assert "old table" not in text and text.endswith("\n\nWhy b is slow.\n")
     assert (
         json.loads((tmp_path / "measured.json").read_text())["errors"] == bench.errors
     )

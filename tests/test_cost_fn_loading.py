@@ -12,7 +12,7 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.config import serialization
-from orac.envs.gym_adapter.costs import NotImported, cost_fn_of_file
+from orac.envs.gym_adapter.costs import NotImported, cost_fn_from_file
 from orac.runs.directory import read_meta, run_path
 from orac.training.saving import load_agent
 
@@ -116,11 +116,10 @@ def test_loading_a_saved_agent_does_not_import_its_cost_function(own, run, tmp_p
     orac.load(tmp_path / "agent.zip", cost_fn=lambda *_: 0.0)
 
 
-def test_resume_reports_another_cost_function(run):
-    messages = []
-    orac.resume(run, cost_fn=lambda *_: 0.0, progress_bar=False, log=messages.append)
-    text = f"started with the cost function {COST_FN}"
-    assert any(text in message for message in messages)
+def test_a_run_is_not_resumed_with_another_cost_function(run):
+    text = f"with its own cost function, {COST_FN}, "
+    with pytest.raises(ValueError, match=text):
+        orac.resume(run, cost_fn=lambda *_: 0.0, progress_bar=False)
 
 
 def test_loading_a_run_does_not_import_the_module_of_its_environment(
@@ -144,7 +143,8 @@ import orac
 def fast(observation, action, next_observation, info):
     return float(abs(next_observation[2]) > 4.0)
 
-agent = orac.SACLagrangian("Pendulum-v1", cost_fn=fast, cost_limit=10, settings={settings})
+options = {"cost_fn": fast, "cost_limit": 10, "cost_bound": 200}
+agent = orac.SACLagrangian("Pendulum-v1", **options, settings={settings})
 agent.learn(400, out="runs", progress_bar=False, trackers=())
 with open("trained", "a") as file:
     file.write("x")
@@ -193,7 +193,7 @@ def test_a_run_records_where_the_cost_function_of_its_script_is(script):
     [
         ["evaluate", RUN, "--episodes=2"],
         ["resume", RUN, "--quiet", "--total-steps=600"],
-        ["certify", RUN, "--cost-bound=200", "--episodes-max=60", "--looks=1"],
+        ["certify", RUN, "--episodes-max=60", "--looks=1"],
     ],
     ids=lambda command: command[0],
 )
@@ -205,10 +205,28 @@ def test_the_printed_command_works_when_it_is_pasted(
     printed = capsys.readouterr().err.strip()
     assert "script" not in sys.modules
     pasted = shlex.split(printed.partition(" Type: ")[2])
-    assert pasted == ["orac", *command, "--cost-fn", "script:fast"]
+    options = ["--cost-fn", "script:fast", "--cost-bound", "200"]
+    assert pasted == ["orac", *command, *options]
     assert main(pasted[1:]) in (0, 1)
     assert not capsys.readouterr().err
     assert (script / "trained").read_text() == "x", "it was imported, not run again"
+
+
+def test_certify_without_the_bound_of_the_script_replaces_no_certificate(
+    script, unload, monkeypatch, capsys
+):
+    monkeypatch.chdir(script)
+    file = script / RUN / "certificate.json"
+    before = file.read_bytes() if file.exists() else None
+    assert main(["certify", RUN, "--cost-fn", "script:fast", "--looks", "1"]) == 1
+    printed = capsys.readouterr().err.strip()
+    assert (
+        "declares no bound" in printed and "was started with a cost bound." in printed
+    )
+    assert printed.endswith(
+        f"Type: orac certify {RUN} --cost-fn script:fast --looks 1 --cost-bound 200"
+    )
+    assert (file.read_bytes() if file.exists() else None) == before
 
 
 def test_report_needs_no_cost_function(script, unload, monkeypatch, capsys):
@@ -250,5 +268,5 @@ def test_a_script_that_ends_the_program_is_explained(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["script:<lambda>", "__main__:fast", "a:b.<locals>.c"])
 def test_a_function_that_cannot_be_imported_has_no_command_that_fails(name):
     with pytest.raises(NotImported, match="cannot be imported by its name") as caught:
-        cost_fn_of_file(name)
+        cost_fn_from_file(name)
     assert not caught.value.options

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
@@ -31,10 +31,13 @@ def read(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "max_lines"), [("README.md", 170), ("CONTRIBUTING.md", 60)]
+    ("name", "max_lines"), [("README.md", 140), ("CONTRIBUTING.md", 60)]
 )
 def test_the_first_pages_are_short(name, max_lines):
-    assert len(read(name).splitlines()) <= max_lines
+    # The results are tables, which have a line for each recorded case.
+    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
+    text = re.sub(f"{begin}.*{end}", "", read(name), flags=re.DOTALL)
+    assert len(text.splitlines()) <= max_lines
 
 
 def test_the_readme_sections_are_in_order():
@@ -44,10 +47,10 @@ def test_the_readme_sections_are_in_order():
         "](docs/images/maze_paths.png)",
         "make demo",
         "## A short example",
-        "## Where is ...?",
         "<!-- results:begin -->",
         "<!-- results:end -->",
         "## Install",
+        "## Where is ...?",
         "## Reproduce",
         "## What this is not",
         "## Cite",
@@ -146,7 +149,7 @@ def test_pages_do_not_mention_how_the_project_is_developed(page):
 @pytest.mark.parametrize("name", ["troubleshooting", "tutorial", "algorithms"])
 def test_the_settings_and_columns_named_in_a_page_exist(name):
     text = read(f"docs/{name}.md")
-    fields = serialization.flatten(serialization.to_dict(Config()))
+    fields = overrides.flatten(serialization.to_dict(Config()))
     setting = r"`((?:agent|training|evaluation)\.[\w.]+)(?:=[^`]*)?`"
     for dotted in re.findall(setting, text):
         group = any(field.startswith(f"{dotted}.") for field in fields)

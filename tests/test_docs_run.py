@@ -91,7 +91,8 @@ def test_the_commands_of_the_readme_run(report_venv, tmp_path):
 )  # It takes four minutes alone, or twelve next to other tests.
 def test_the_demo_ends_with_a_certificate(report_venv, tmp_path):
     # Without the option, make prints its directory if make itself runs these tests.
-    commands = run("make", "-n", "--no-print-directory", "demo", cwd=ROOT).splitlines()
+    make = ("make", "-n", "--no-print-directory", "demo")
+    commands = run(*make, cwd=ROOT, MAKEFLAGS="").splitlines()
     assert shlex.split(commands[-1])[-2:] == [".venv/bin/orac", "demo"]
     output = run(report_venv / "orac", "demo", cwd=tmp_path, **ENVIRONMENT)
     assert output.splitlines()[-1].startswith("certified: with 95 % confidence")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 
 ROOT = Path(__file__).parents[1]
@@ -146,7 +146,7 @@ def names_in(path):
 @pytest.mark.parametrize("page", ["equations", "deviations", "design"])
 def test_the_names_that_a_document_uses_exist(page):
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    fields = serialization.flatten(serialization.to_dict(Config()))
+    fields = overrides.flatten(serialization.to_dict(Config()))
     for dotted in re.findall(r"`([a-z_]+(?:[./]\w+)+)`", text):
         if dotted in fields:
             continue

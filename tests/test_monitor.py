@@ -338,6 +338,16 @@ def test_a_changed_digit_of_a_saved_monitor_is_noticed(tmp_path):
         Monitor.load(path)
 
 
+def test_a_saved_monitor_with_the_same_key_twice_is_refused(tmp_path):
+    path = tmp_path / "monitor.json"
+    run_monitor([1.0, 2.0, 20.0]).save(path)
+    text = path.read_text()
+    assert text.count('"violations": ') == 1
+    path.write_text(text.replace('"violations": ', '"violations": 0, "violations": '))
+    with pytest.raises(ValueError, match=r"not a file of Monitor\.save"):
+        Monitor.load(path)
+
+
 def test_a_monitor_reads_only_small_regular_files(tmp_path):
     (tmp_path / "deep").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "pipe")
@@ -377,7 +387,7 @@ def test_an_invalid_cost_is_refused_and_changes_nothing(cost, tmp_path):
         ("limit", 0.0, "limit must be above 0"),
         ("limit", math.nan, "limit must be above 0"),
         ("tail", 0.0, "tail must be above 0 and at most 1"),
-        ("tail", 5.0, "tail is the worst-case mass"),
+        ("tail", 5.0, "tail is the fraction of worst episodes"),
         ("confidence", 95.0, "confidence must be above 0 and below 1"),
         ("cost_bound", -1.0, "cost_bound must be above 0"),
         ("cost_bound", math.inf, "cost_bound must be above 0"),
@@ -440,3 +450,8 @@ def test_the_loop_of_the_page_runs(tmp_path, monkeypatch, capsys):
     assert "undecided after 2 episodes" in capsys.readouterr().out
     exec(code, {})  # continues from the saved monitor
     assert "undecided after 4 episodes" in capsys.readouterr().out
+
+
+def test_a_confidence_below_1_is_never_shown_as_100_per_cent():
+    monitor = Monitor(limit=5, tail=0.05, confidence=0.9999999, cost_bound=24)
+    assert "with 99.99999 % confidence" in monitor.sentence()

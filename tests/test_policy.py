@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from orac.envs.gym_adapter.metadata import observation_structure
-from orac.policy import flat_size, flatten, observation_rows
+from orac.policy import Policy, flat_size, flatten, observation_rows
 
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
 SPACES = {
@@ -113,3 +113,32 @@ def test_an_observation_outside_its_space_is_refused(kind, observation, says):
     structure = json.loads(observation_structure(SPACES[kind]))
     with pytest.raises(ValueError, match=re.escape(says)):
         observation_rows(observation, flat_size(structure), structure)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("observation_mean", (1,)),
+        ("observation_scale", (5, 2)),
+        ("layer0/bias", (3, 4)),
+        ("layer1/bias", ()),
+    ],
+)
+def test_an_array_that_numpy_would_repeat_is_refused(name, shape):
+    shapes = {
+        "layer0/weight": (2, 4),
+        "layer0/bias": (4,),
+        "layer1/weight": (4, 2),
+        "layer1/bias": (2,),
+        "observation_mean": (2,),
+        "observation_scale": (2,),
+        "action_low": (1,),
+        "action_high": (1,),
+        "log_std_range": (2,),
+    }
+    arrays = {key: np.zeros(value, np.float32) for key, value in shapes.items()}
+    arrays["num_layers"] = np.array(2)
+    assert Policy(arrays)([0, 0]) == 0
+    arrays[name] = np.zeros(shape, np.float32)
+    with pytest.raises(ValueError, match=f"{name} of the policy does not have the sha"):
+        Policy(arrays)

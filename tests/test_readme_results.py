@@ -30,7 +30,7 @@ def test_the_limit_is_included_and_other_results_are_linked(tmp_path):
     assert text == (
         f"# X\n{tool.BEGIN}\n### About limit\n\n| a |\n| - |\n\n"
         "[runs](results/limit/runs.csv)\n\n"
-        "Also recorded: [Many critics](results/ablation-ensemble/README.md).\n"
+        "Other results: [Many critics](results/ablation-ensemble/README.md).\n"
         f"{tool.END}\ntail\n"
     )
 

@@ -4,15 +4,18 @@ Damaged checkpoints and kills are in `tests/runs`, environments that misbehave i
 `tests/envs/gym_adapter/test_misbehaving.py`.
 """
 
+import gc
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +23,11 @@ import numpy as np
 import pytest
 
 import orac
+from helpers.synthetic_runs import make_config, write_run
 from helpers.toy_envs import Counter
 from helpers.unsafe_code import unsafe_parts
 from orac.api import Agent, load
+from orac.cli import demo
 from orac.cli.main import main
 from orac.config import presets
 from orac.config.schema import (
@@ -33,22 +38,24 @@ from orac.config.schema import (
     EvaluationConfig,
     TrainingConfig,
 )
-from orac.config.validation import NonFiniteError
+from orac.config.validation import NonFiniteError, check_path
 from orac.envs.gym_adapter import costs
 from orac.evaluation.result import Episodes
-from orac.reports import html, run_reader
-from orac.reports.run_reader import Results
+from orac.experiments.run_study import write_rendering
+from orac.reports import html, matplotlib_figures, report, run_reader
+from orac.reports.run_reader import Results, read_results
 from orac.runs.atomic_io import (
     DamagedFileError,
     DiskError,
     open_to_write,
     private_directory,
 )
-from orac.runs.checkpoint import Checkpoints, Loaded
+from orac.runs.checkpoint import Checkpoints, LoadedCheckpoint
 from orac.runs.directory import RunDirectory
-from orac.runs.machine import Need, check_memory
+from orac.runs.machine import MemoryNeed, check_memory
 from orac.training.host_loop import Acted, HostRunner
 from orac.training.loop import Counters as LoopCounters
+from orac.training.loop import interruptible
 from orac.training.saving import restore_checkpoint
 
 SOURCES = Path(orac.__file__).parent
@@ -183,6 +190,13 @@ def exported(run, tmp_path):
     return tmp_path / "policy.npz"
 
 
+VECTOR = '{"kind": "box", "shape": [1]}'
+
+
+def as_bytes(text):
+    return np.frombuffer(text.encode(), np.uint8)
+
+
 def rewrite(path, compression=zipfile.ZIP_STORED, **changes):
     """Write the arrays of an exported policy again, with some of them replaced."""
     with np.load(path) as file:
@@ -197,18 +211,26 @@ def rewrite(path, compression=zipfile.ZIP_STORED, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layer0/bias": np.full(8, np.nan)}, "must hold finite numbers"),
-        ({"action_low": np.array([-np.inf])}, "must hold finite numbers"),
+        ({"layer0/bias": np.full(8, np.nan)}, "must contain finite numbers"),
+        ({"action_low": np.array([-np.inf])}, "must contain finite numbers"),
         ({"layer1/weight": np.ones((3, 3))}, "must be a policy"),
         ({"layer0/bias": np.array(["text"])}, "must be a policy"),
         ({"num_layers": np.int64(10**9)}, "must be a policy"),
         ({"num_layers": np.int64(0)}, "must be a policy"),
         ({"num_layers": np.int64(2)}, "must be a policy"),
         ({"action_low": np.array([3.0])}, "must be a policy"),
+        ({"format": np.int64(2)}, "must be a policy"),
+        ({"observation_structure": as_bytes(VECTOR)}, ""),
+        ({"observation_structure": as_bytes(VECTOR[:-1] + ', "shape": [1]}')}, "must"),
+        ({"observation_structure": as_bytes(VECTOR.replace("box", "x"))}, "must be"),
+        ({"observation_structure": as_bytes("[" * 50_000)}, "must be a policy"),
     ],
 )
 def test_an_exported_policy_with_other_arrays_is_refused(exported, changes, message):
     rewrite(exported, **changes)
+    if not message:
+        assert orac.policy.load(exported)([1.0]).shape == (1,)
+        return
     with pytest.raises(ValueError, match=message):
         orac.policy.load(exported)
 
@@ -281,11 +303,13 @@ def test_a_checkpoint_with_other_content_is_refused_in_a_sentence(run, key, valu
 
     class Stored(Checkpoints):
         def load_latest(self, *templates):
-            return Loaded(60, run.runner.state, (), extra, True, ())
+            return LoadedCheckpoint(60, run.runner.state, (), extra, True, ())
 
     with RunDirectory.open(run.run_path) as folder:
         before = {x: x.read_bytes() for x in folder.path.glob("*.csv")}
-        with pytest.raises(DamagedFileError, match="does not hold the state of a run"):
+        with pytest.raises(
+            DamagedFileError, match="does not contain the state of a run"
+        ):
             restore_checkpoint(folder, Stored(folder.path), run.runner, LoopCounters())
         assert before == {x: x.read_bytes() for x in folder.path.glob("*.csv")}
 
@@ -298,7 +322,10 @@ def test_a_picture_that_is_a_pipe_or_too_large_is_left_out(tmp_path, monkeypatch
     monkeypatch.setattr(html, "_PICTURE_BYTES", 1000)
     text = html._pictures(Results(()), [tmp_path])
     assert "small.png" in text and "device.png" not in text and "pipe.png" not in text
-    assert f"Left out for size, or unreadable: {tmp_path / 'large.png'}" in text
+    assert (
+        f"Left out, because they are too large or unreadable: {tmp_path / 'large.png'}"
+        in text
+    )
 
 
 def test_a_csv_with_too_many_columns_or_cells_is_refused(tmp_path, monkeypatch):
@@ -354,6 +381,77 @@ def test_a_compressed_agent_is_refused_before_it_is_unpacked(run, tmp_path):
         load(tmp_path / "large", Counter())
 
 
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def repeat_member(members):
+    config = members["config.yaml"].replace(b"limit: 6.0", b"limit: 0.5")
+    assert config != members["config.yaml"]
+    return [("config.yaml", config), *members.items()]
+
+
+def in_sizes(**changes):
+    def change(members):
+        sizes = json.loads(members["sizes.json"]) | changes
+        return [*(members | {"sizes.json": json.dumps(sizes).encode()}).items()]
+
+    return change
+
+
+def repeat_size(members):
+    text = members["sizes.json"].replace(b'"env_steps"', b'"env_steps": 7, "env_steps"')
+    return [*(members | {"sizes.json": text}).items()]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda members: [*members.items()], ""),
+        (repeat_member, "two members with the same name"),
+        (repeat_size, "the key 'env_steps' twice"),
+        (in_sizes(cost_value_limits=[np.nan]), r"cost_value_limits .* 1 finite number"),
+        (in_sizes(cost_value_limits=[1.0, 2.0]), "1 finite number"),
+        (in_sizes(cost_value_limits="9"), "1 finite number"),
+        (in_sizes(cost_units=[np.inf]), r"cost_units .* 1 finite number"),
+        (in_sizes(env_steps=10**12), "env_steps .* must be at most 2,000,000,000"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_saved_agent_says_everything_once_and_in_finite_numbers(
+    run, tmp_path, change, message
+):
+    run.save(tmp_path / "agent")
+    members = change(members_of(tmp_path / "agent"))
+    with zipfile.ZipFile(tmp_path / "agent", "w") as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    if not message:
+        assert load(tmp_path / "agent", Counter()).num_timesteps == 60
+        return
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "agent", Counter())
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+@pytest.mark.parametrize("use", ["load", "resume", "save", "export"])
+def test_a_text_that_is_no_path_is_refused_in_a_sentence(run, use, path):
+    with pytest.raises(ValueError, match=r"(path|run_dir) must name a file or folder"):
+        getattr(orac if use in ("load", "resume") else run, use)(path)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"agent", []])
+def test_a_value_that_is_no_path_is_refused_in_a_sentence(path):
+    with pytest.raises(ValueError, match=r"out must name a file or folder, got"):
+        check_path("out", path)
+
+
+def test_a_directory_is_not_read_as_a_policy(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"must be a policy .*is a directory"):
+        orac.policy.load(tmp_path)
+
+
 # Files are data: no import and no link.
 
 LINKS = ["lock", "metrics.csv", "meta.json", "checkpoints", "checkpoints/replay", "x"]
@@ -385,6 +483,58 @@ def test_links_pipes_and_directories_are_not_opened_for_writing(tmp_path):
         with pytest.raises(OSError):
             open_to_write(tmp_path / name, os.O_RDWR)
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+def write_report(name):
+    def write(runs, folder):
+        report.write([runs], folder / name)
+
+    return write
+
+
+def draw_demo(runs, folder):
+    agent = object.__new__(Agent)
+    agent.runner = SimpleNamespace(config=make_config())
+    agent.predict = lambda observation: (np.zeros((len(observation), 2)), None)
+    demo.draw(agent, folder / "maze.png")
+
+
+WRITERS = {
+    "report.html": write_report("report.html"),
+    "report.md": write_report("report.md"),
+    "report.csv": write_report("report.csv"),
+    "orac-GuardedMaze-v0-curves.pdf": lambda runs, folder: (
+        matplotlib_figures.save_figures(read_results([runs]), folder, ".pdf")
+    ),
+    "maze.png": draw_demo,
+    "table.md": lambda runs, folder: write_rendering([], {}, folder),
+    "figure.png": lambda runs, folder: write_rendering([], {"figure.png": b""}, folder),
+}
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("made-up"), make_config())
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "pipe"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_output_is_written_through_a_link_or_waits_for_a_pipe(
+    name, kind, a_run, tmp_path
+):
+    victim, output = tmp_path / "victim", tmp_path / "out" / name
+    victim.write_text("mine")
+    output.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(output)
+    elif kind == "hard link":
+        output.hardlink_to(victim)
+    else:
+        output.symlink_to(victim)
+    WRITERS[name](a_run, output.parent)
+    assert victim.read_text() == "mine"
+    assert output.is_file() and not output.is_symlink()
+    assert not [*output.parent.glob(".tmp-*")]
 
 
 @pytest.fixture
@@ -430,11 +580,11 @@ def test_a_module_that_the_command_line_names_is_imported(own_module, capsys):
 
 def test_a_file_names_only_functions_that_the_module_defines(own_module):
     costs.allow_module("own_module")
-    assert costs.cost_fn_of_file("own_module:cost")(0, 0, 0, {}) == 0
+    assert costs.cost_fn_from_file("own_module:cost")(0, 0, 0, {}) == 0
     with pytest.raises(ValueError, match="must be defined in own_module"):
-        costs.cost_fn_of_file("own_module:hypot")
+        costs.cost_fn_from_file("own_module:hypot")
     with pytest.raises(costs.NotImported):
-        costs.cost_fn_of_file("os:system")
+        costs.cost_fn_from_file("os:system")
 
 
 @pytest.mark.parametrize("module", [".own", "own/module", "", "own-module"])
@@ -447,7 +597,10 @@ def test_what_is_no_module_is_refused_in_a_sentence(module):
 
 
 def test_a_run_that_does_not_fit_names_the_setting_and_what_would_fit():
-    needs = [Need("agent.hidden_sizes", (8, 8), 10), Need("buffer_size", 1000, 5000)]
+    needs = [
+        MemoryNeed("agent.hidden_sizes", (8, 8), 10),
+        MemoryNeed("buffer_size", 1000, 5000),
+    ]
     check_memory(needs, 5010)
     with pytest.raises(
         ValueError, match=r"^buffer_size of 1000 .* About 490 would fit"
@@ -469,7 +622,9 @@ def test_a_replay_that_does_not_fit_is_refused_before_a_directory_is_made(tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_a_run_at_the_next_log_row_with_a_checkpoint(number, tmp_path):
+def test_a_signal_stops_a_run_at_the_next_log_row_with_a_checkpoint(
+    number, tmp_path, capsys
+):
     agent = small_agent()
 
     def interrupt(event):
@@ -477,7 +632,11 @@ def test_a_signal_stops_a_run_at_the_next_log_row_with_a_checkpoint(number, tmp_
             os.kill(os.getpid(), number)
 
     before = signal.getsignal(number)
-    agent.learn(out=tmp_path, callback=interrupt, progress_bar=False, trackers=())
+    agent.learn(out=tmp_path, callback=interrupt, trackers=())
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"Stopped at step 20 of {agent.config.training.total_steps:,}; everything is saved.",
+        f"Continue with: orac.resume({str(agent.run_path)!r}, env=...)",
+    ]
     assert agent.stop_signal == number and signal.getsignal(number) is before
     assert agent.num_timesteps == 20
     assert [*agent.run_path.glob("checkpoints/step-000000000020.json")]
@@ -496,6 +655,39 @@ while True:
     except BaseException:
         pass  # As an import that turns every exception into another.
 """
+
+
+class Finalized:
+    """An object whose finalizer presses Ctrl-C."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def collect_garbage():
+    pressed = []
+
+    def press(phase, info):
+        # Python may collect garbage again before this function is no longer a callback.
+        if not pressed:
+            pressed.append(phase)
+            signal.raise_signal(signal.SIGINT)
+
+    gc.callbacks.append(press)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(press)
+
+
+@pytest.mark.parametrize("where", [Finalized, collect_garbage])
+def test_the_second_ctrl_c_is_not_lost_where_python_ignores_errors(where, capfd):
+    with pytest.raises(KeyboardInterrupt), interruptible() as received:
+        signal.raise_signal(signal.SIGINT)
+        where()
+        time.sleep(5)
+    assert received == [signal.SIGINT]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -544,7 +736,7 @@ def test_the_compilation_cache_is_only_used_in_a_private_folder(tmp_path, mode):
     (tmp_path / "orac").mkdir()
     (tmp_path / "orac").chmod(mode)
     code = (
-        "import jax; from orac.training.xla import keep_compiled_programs as keep; "
+        "import jax; from orac.training.xla import enable_compilation_cache as keep; "
         "keep(); jax.jit(lambda x: x + 1)(1); "
         "print(jax.config.jax_compilation_cache_dir, end='')"
     )

@@ -38,6 +38,16 @@ def test_the_citation_names_this_version_and_the_paper():
     assert paper["title"] in " ".join(readme.split())
 
 
+def test_the_demo_installs_only_what_it_needs(tmp_path):
+    make = ("make", "--dry-run", "--no-print-directory")
+    # Without options of a make that runs these tests, which could be silent or parallel.
+    words = (*make, "demo", f"VENV={tmp_path / 'new'}")
+    commands = run(*words, cwd=ROOT, MAKEFLAGS="")
+    installs = [line for line in commands.splitlines() if "--editable" in line]
+    assert [line.split()[-1] for line in installs] == ['".[plots]"']
+    assert commands.splitlines()[-1].endswith("bin/orac demo")
+
+
 def test_the_workflow_runs_the_targets_of_the_makefile_on_every_python():
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
     job = workflow["jobs"]["test"]
@@ -68,6 +78,13 @@ def test_every_dependency_has_a_lower_bound_to_test():
     for wanted in (*project["dependencies"], *extras):
         if not wanted.startswith("orac-rl["):
             assert re.search(r">=\d", wanted), wanted
+
+
+def test_an_extra_has_every_module_that_its_error_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = " ".join(project["optional-dependencies"]["onnx-encoder"])
+    for module in ("orac-rl[onnx]", "jax2onnx", "onnxruntime"):
+        assert module in wanted
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """MkDocs hook that fails the build when a public name is undocumented.
 
-Public names are those of the reference pages (`::: orac.core.risk` makes a module public,
-`::: orac.envs.citylearn.env.CityLearn` one name of it) and those that `import orac`
-provides. Each such function, class and method needs a docstring and an entry on a page.
+Public names are those on the reference pages and those that `import orac` provides. On a
+page, `::: orac.core.risk` makes a whole module public, and
+`::: orac.envs.citylearn.env.CityLearn` makes one name of a module public. Each public
+function, class and method needs a docstring and an entry on a page.
 """
 
 import ast
@@ -19,7 +20,7 @@ _directives: set[str] = set()
 
 
 def on_pre_build(config) -> None:
-    """Reset the names of the previous build."""
+    """Forget the names that the previous build collected."""
     _shown.clear()
     _directives.clear()
 
@@ -42,7 +43,7 @@ def on_post_build(config) -> None:
 
 
 def find_problems(directives: set[str], shown: set[str]) -> list[str]:
-    """Return a sentence for each public name without a docstring or page."""
+    """Return a sentence for each public name that has no docstring or is on no page."""
     problems = []
     for directive in sorted(directives):
         for name, node in public_names(directive):
@@ -57,7 +58,7 @@ def find_problems(directives: set[str], shown: set[str]) -> list[str]:
 
 
 def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the dotted name and definition of everything a directive makes public."""
+    """Yield the dotted name and the definition of everything that a directive makes public."""
     path, inner = locate(directive)
     module = directive.removesuffix(f".{inner}") if inner else directive
     tree = ast.parse(path.read_text())
@@ -67,7 +68,10 @@ def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Yield the public definitions in a module or class, depth first."""
+    """Yield the public definitions in a module or class, depth first.
+
+    If `only` is given, yield only the definition of that name and those inside it.
+    """
     for child in getattr(node, "body", []):
         if not isinstance(child, ast.FunctionDef | ast.ClassDef):
             continue

@@ -1,11 +1,11 @@
-"""Draw the README's picture: one maze per agent, with paths that the agent took.
+"""Draw the README's picture: one maze per agent, with the paths that the agent took.
 
     python tools/draw_readme_picture.py --train demo/picture
     python tools/draw_readme_picture.py RUN_OF_ORAC RUN_OF_WCSAC RUN_OF_SAC_LAG
 
-The README shows seed 0 of each agent in Table 1 with guard probability 0.15. `--train`
-first makes three runs with the settings of `orac demo`, about seven minutes each. The
-numbers under a map are measured on 1000 episodes of that run's agent.
+The README shows the three runs of `--train`, which trains each agent with the settings of
+`orac demo` and seed 0, about a minute each. The numbers
+under a map are measured on 1000 episodes of that run's agent.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def draw(runs: list[Path], out: Path, episodes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*", help="run directories, in order")
-    parser.add_argument("--train", type=Path, help="first make three runs here")
+    parser.add_argument("--train", type=Path, help="first train three runs here")
     parser.add_argument("--episodes", type=int, default=12, help="paths in each map")
     parser.add_argument("--out", type=Path, default=PICTURE)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """Write the data file of `orac.envs.citylearn.env` from the CityLearn 2.1.2 wheel.
 
 This tool is for maintainers. It copies numbers (hourly rows, device constants, weights of
-the temperature models) without changing them; `orac.envs.citylearn.data` derives the rest.
-It needs numpy and torch.
+the temperature models) without changing them. `orac.envs.citylearn.data` computes everything
+else from these numbers. The tool needs numpy and torch.
 
     pip download --no-deps CityLearn==2.1.2
     python tools/extract_citylearn.py CityLearn-2.1.2-py3-none-any.whl
@@ -86,7 +86,7 @@ def checked_wheel(path: Path) -> zipfile.Path:
 
 
 def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
-    """Return columns of a CSV file; `names` maps its headers to our names."""
+    """Return the columns of a CSV file that `names` lists; it maps headers to our names."""
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     if len(rows) != HOURS:
         raise ValueError(f"expected {HOURS} rows in {file.name}, got {len(rows)}.")
@@ -97,7 +97,7 @@ def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
-    """Add the 6, 12 and 24 hour forecasts after each column."""
+    """Return the names with those of the 6, 12 and 24 hour forecasts after each column."""
     both = {}
     for theirs, ours in names.items():
         both[theirs] = ours
@@ -107,7 +107,7 @@ def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
 
 
 def read_shared(folder) -> dict[str, np.ndarray]:
-    """Return the columns all buildings share: calendar, weather, carbon and prices."""
+    """Return the columns that all buildings share: calendar, weather, carbon and prices."""
     price = {"Electricity Pricing [$/kWh]": "electricity_pricing"}
     return {
         **read_columns(folder / "Building_1.csv", TIME),

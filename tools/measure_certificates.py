@@ -1,4 +1,4 @@
-"""Measure how often certificates hold and how tight they are.
+"""Measure how often certificates are right, and how tight they are.
 
     python tools/measure_certificates.py            print the tables
     python tools/measure_certificates.py --write    write them into docs/statistics.md
@@ -13,7 +13,7 @@ import numpy as np
 from measure_coverage import main, percent, table
 from scipy import special
 
-from orac.evaluation import certificates
+from orac.evaluation import cvar_bounds
 
 
 def rare(chance: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -46,7 +46,7 @@ def certificate_coverage(name: str, episodes: int, tail: float, sets: int) -> fl
     for _ in range(sets):
         costs = COSTS[name](episodes)(random.random(episodes))
         # Numerics: `truth` is an average, so it may exceed 24 by a rounding error.
-        hits += certificates.cvar_upper_bound(costs, tail, 24.0) >= truth - 1e-9
+        hits += cvar_bounds.cvar_upper_bound(costs, tail, 24.0) >= truth - 1e-9
     return hits / sets
 
 
@@ -61,19 +61,19 @@ def certificate_table() -> str:
 
 
 def band_bound(costs: np.ndarray, tail: float, masses: np.ndarray) -> float:
-    """Return the CVaR if at most `masses[k]` lies above the k-th largest cost, for all k."""
+    """Return the largest CVaR with at most `masses[k]` above the k-th largest cost, for all k."""
     masses = np.minimum(masses, tail)
     weights = np.diff(np.append(masses, tail))
     return float(24 * masses[0] + weights @ np.sort(costs)[::-1]) / tail
 
 
 def dkw_masses(episodes: int) -> np.ndarray:
-    """Return the band of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, at 95 %."""
+    """Return the 95 % band of Dvoretzky, Kiefer and Wolfowitz, with Massart's constant."""
     return np.arange(episodes) / episodes + math.sqrt(math.log(20) / (2 * episodes))
 
 
 def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
-    """Return a band with every order statistic of the tail at one level, jointly at 95 %."""
+    """Return a 95 % band in which all order statistics of the tail have the same level."""
     count = min(episodes, int(1.5 * tail * episodes) + 20)
     ranks = np.arange(1, count + 1)
     random = np.random.default_rng(0)
@@ -90,8 +90,8 @@ def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
 def hindsight_bound(costs: np.ndarray, tail: float) -> float:
     """Return the bound of the pivot and betting fraction that suit this sample best.
 
-    This is not a confidence bound, since it chooses both after seeing the sample. It shows
-    what no betting strategy with one pivot and one fraction can improve on.
+    This is not a confidence bound, because both are chosen after seeing the sample. No
+    betting strategy with one fixed pivot and one fixed fraction gives a smaller bound.
     """
     best = 24.0
     pivots = np.quantile(costs, 1 - tail * np.linspace(0.2, 1, 9), method="higher")
@@ -119,7 +119,7 @@ def tightness_row(name: str, episodes: int, tail: float = 0.05) -> list[str]:
             [
                 band_bound(costs, tail, dkw),
                 band_bound(costs, tail, equal),
-                certificates.cvar_upper_bound(costs, tail, 24.0),
+                cvar_bounds.cvar_upper_bound(costs, tail, 24.0),
                 hindsight_bound(costs, tail),
             ]
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from orac.evaluation import intervals
+from orac.evaluation import seed_intervals
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 RUNS = (2, 3, 5, 10, 20)
@@ -23,7 +23,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def success_like(share: float) -> Draw:
-    """Return a sampler of success rates near 0.9 for a share of runs, near 0.1 for others."""
+    """Return a sampler of success rates: near 0.9 for this share of runs, else near 0.1."""
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         good = random.random(shape) < share
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def bootstrap_means(values: np.ndarray, bias_corrected: bool) -> np.ndarray:
-    """Return percentile or BCa limits (Efron, 1987) of each column's mean, at 95 %."""
+    """Return 95 % percentile or BCa intervals (Efron, 1987) of each column's mean."""
     n, random = len(values), np.random.default_rng(0)
     shares = random.multinomial(n, np.full(n, 1 / n), size=2000) / n
     drawn = np.sort(shares @ values, axis=0)
@@ -89,7 +89,7 @@ def student_means(values: np.ndarray) -> np.ndarray:
 
 
 def our_means(values: np.ndarray) -> np.ndarray:
-    band = intervals.mean_band(values)
+    band = seed_intervals.mean_band(values)
     assert band.low is not None and band.high is not None
     return np.stack([band.low, band.high])
 
@@ -123,15 +123,16 @@ def mean_table() -> str:
 
 
 def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
-    """Measure intervals of a share of episodes whose probability varies by run (beta).
+    """Measure intervals of a share of episodes whose probability varies between runs.
 
-    Returns how often an interval in [0, 1] contains the mean, and how often there is none.
+    Each run's probability has a beta distribution. Returns how often an interval, clipped
+    to [0, 1], contains the mean, and how often there is no interval.
     """
     random, held, known = np.random.default_rng(runs), [], []
     for _ in range(20):
         chance = random.beta(20 * mean, 20 * (1 - mean), (runs, 500))
         shares = random.binomial(episodes, chance) / episodes
-        band = intervals.mean_band(shares, bounds=(0.0, 1.0))
+        band = seed_intervals.mean_band(shares, bounds=(0.0, 1.0))
         assert band.low is not None and band.high is not None
         known.append(np.isfinite(band.low))
         held.append((band.low <= mean) & (mean <= band.high))
@@ -148,12 +149,12 @@ def share_table() -> str:
 
 
 def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
-    """Measure intervals of ours minus theirs, whose runs vary `factor` times as much."""
+    """Measure intervals of a difference; `factor` multiplies the values of the second set."""
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), 0
     for _ in range(sets):
         ours, theirs = draw(random, (runs,)), factor * draw(random, (runs,))
-        found = intervals.difference_interval(ours, theirs)
+        found = seed_intervals.difference_interval(ours, theirs)
         assert found.low is not None and found.high is not None
         hits += found.low <= (1 - factor) * truth <= found.high
     return hits / sets
@@ -181,11 +182,11 @@ def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[
     random, hits = np.random.default_rng(runs), np.zeros(2)
     for _ in range(sets):
         scores = draw(random, (runs, tasks))
-        drawn = intervals.stratified_resamples(scores, 1000).reshape(1000, -1)
+        drawn = seed_intervals.stratified_resamples(scores, 1000).reshape(1000, -1)
         cut = drawn.shape[1] // 4
         means = np.sort(drawn, axis=1)[:, cut : drawn.shape[1] - cut].mean(axis=1)
         plain = np.quantile(means, [0.025, 0.975])
-        found = intervals.interquartile_mean(scores)
+        found = seed_intervals.interquartile_mean(scores)
         assert found.low is not None and found.high is not None
         hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
     return list(hits / sets)
@@ -202,24 +203,24 @@ def middle_table() -> str:
 
 
 def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return the share of pairs of runs that ours wins, averaged over tasks (last axis)."""
+    """Return the share of pairs of runs in which ours is better, averaged over tasks."""
     gaps = ours[..., :, None, :] - theirs[..., None, :, :]
     return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-3, -2, -1))
 
 
 def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
-    """Measure intervals for normal runs: rliable's percentile interval and ours."""
+    """Measure intervals of the probability of improvement: rliable's interval and ours."""
     truth = special.ndtr(shift / math.sqrt(2))
     random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000
     for _ in range(sets):
         ours = random.normal(shift, 1, (runs, tasks))
         theirs = random.normal(0, 1, (runs, tasks))
         drawn = wins(
-            intervals.stratified_resamples(ours, 1000, seed=1),
-            intervals.stratified_resamples(theirs, 1000, seed=2),
+            seed_intervals.stratified_resamples(ours, 1000, seed=1),
+            seed_intervals.stratified_resamples(theirs, 1000, seed=2),
         )
         plain = np.quantile(drawn, [0.025, 0.975])
-        found = intervals.probability_of_improvement(ours, theirs)
+        found = seed_intervals.probability_of_improvement(ours, theirs)
         assert found.low is not None and found.high is not None
         hits += [plain[0] <= truth <= plain[1], found.low <= truth <= found.high]
     return list(hits / sets)
@@ -246,7 +247,7 @@ TABLES = {
 
 
 def write(name: str, text: str) -> None:
-    """Replace the text between the page's two comments of that name."""
+    """Replace the text between the two comments with this name in the page."""
     page = PAGE.read_text()
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     head, rest = page.split(begin)
@@ -254,7 +255,7 @@ def write(name: str, text: str) -> None:
 
 
 def main(tables: dict[str, Callable[[], str]]) -> None:
-    """Print the tables and, with `--write`, put them into the page."""
+    """Print the tables and, with `--write`, write them into the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=tables, help="make one table instead of all")
     about = f"write the tables into {PAGE.name}"

@@ -1,4 +1,4 @@
-"""Measure how often the monitor's bounds hold, how tight they are, and its alarm.
+"""Measure how often the monitor's bounds are right, how tight they are, and its alarm.
 
     python tools/measure_monitor.py            print the tables
     python tools/measure_monitor.py --write    write them into docs/statistics.md
@@ -12,7 +12,7 @@ import numpy as np
 from measure_certificates import COSTS, rare, true_cvar
 from measure_coverage import main, percent, table
 
-from orac.evaluation import certificates
+from orac.evaluation import cvar_bounds
 from orac.monitor import ChangeDetector, CvarBets, Monitor, cost_grid
 
 LIMIT, BOUND, STREAMS, EPISODES = 5.0, 24.0, 2000, 1000
@@ -28,9 +28,9 @@ NAMES = (
 
 
 def wrong_bounds(name: str, tail: float) -> str:
-    """Return how often the lower and the upper bound are wrong after some episode.
+    """Return how often the lower and the upper bound are wrong after any episode.
 
-    A bound is wrong if the gambler at the true CVaR has reached the goal.
+    A bound is wrong if the gambler who bets against the true CVaR has reached the goal.
     """
     grid = cost_grid(LIMIT, BOUND) / BOUND
     level = np.array([true_cvar(name, EPISODES, tail) / BOUND])
@@ -55,7 +55,7 @@ def width_row(name: str, episodes: int) -> list[str]:
         monitor = Monitor(LIMIT, 0.05, 0.95, BOUND)
         for cost in costs:
             monitor.update(cost)
-        upper = certificates.cvar_upper_bound(costs, 0.05, BOUND)
+        upper = cvar_bounds.cvar_upper_bound(costs, 0.05, BOUND)
         bounds.append([*monitor.cvar_bounds, upper])
     values = (true_cvar(name, episodes, 0.05), *np.mean(bounds, axis=0))
     return [name, str(episodes), *(f"{value:.2f}" for value in values)]
@@ -69,7 +69,7 @@ def width_table() -> str:
 
 
 def alarm_times(costs: np.ndarray) -> np.ndarray:
-    """Return for each row of costs the first episode with an alarm, or their number."""
+    """Return for each row of costs the first episode with an alarm, else the row's length."""
     streams, episodes = costs.shape
     detector = ChangeDetector(LIMIT / BOUND, 0.05, streams=(streams,))
     times = np.full(streams, episodes)

@@ -3,9 +3,8 @@
     python tools/readme_results.py            # rewrite README.md
     python tools/readme_results.py --check    # fail if README.md would change
 
-`orac reproduce NAME --record results/NAME` records a study. The tables of
-`MAIN` are included in full. Every other folder with a README gets a link with the title of
-that README.
+`orac reproduce NAME --record results/NAME` records a study. The section contains the tables
+of the studies in `MAIN`, and a link to the README of every other folder.
 """
 
 import argparse
@@ -32,7 +31,7 @@ def section(results: Path) -> str:
     ]
     if others:
         links = ", ".join(map(_titled_link, others))
-        parts.append(f"Also recorded: {links}.\n")
+        parts.append(f"Other results: {links}.\n")
     return "\n".join(parts) or NONE
 
 
@@ -62,7 +61,7 @@ def _full_tables(table: Path) -> str:
 
 
 def updated(readme: str, results: Path) -> str:
-    """Return the README with the section for `results`."""
+    """Return the text of the README with a new results section."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

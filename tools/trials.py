@@ -1,12 +1,12 @@
-"""Train runs of a preset on several seeds and record what each of them delivers.
+"""Train a preset on several seeds and measure the policy that each run delivers.
 
 python tools/trials.py results/stuck/rows.csv --case restarts-2 --seeds 5000-5019 \
     --env-id orac/GuardedMaze-v0 --preset fast --set training.restarts=2
 
-Every run trains, and its delivered policy plays fresh episodes, which nothing else has
-used. One row per run is appended to the CSV file: the case, the seed, reward and risk of
-the delivered policy, and the commit. Seeds that the file has for this case are skipped, so
-the same command continues after a stop.
+After training, the delivered policy of a run plays fresh episodes, which nothing else uses.
+One row per run is appended to the CSV file, with the case, the seed, the reward and risk of
+the delivered policy, and the commit. Seeds that have a row of this case in the file are
+skipped, so the same command continues after a stop.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from orac.api.agent import Agent
 from orac.cli.options import parse_seeds
-from orac.config import presets, serialization
+from orac.config import overrides, presets
 from orac.runs.machine import claim_processors, describe_machine
 
 FRESH_SEED = 1_000_000
@@ -25,7 +25,7 @@ FRESH_SEED = 1_000_000
 
 
 def main() -> None:
-    """Run every seed that has no row yet."""
+    """Train every seed that has no row yet."""
     options = parse_options()
     if options.threads:
         claim_processors(options.threads)
@@ -37,12 +37,12 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the command line's options."""
+    """Parse the command line and return its options."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     option = parser.add_argument
     option("rows", type=Path, help="CSV file to which rows are appended")
     option("--case", required=True, help="name of these settings in the file")
-    option("--seeds", type=parse_seeds, required=True, help="number, or A-B")
+    option("--seeds", type=parse_seeds, required=True, help="such as 5, 0-4 or 0,3")
     option("--algo", default="orac")
     option("--env-id", default="orac/GuardedMaze-v0")
     option("--preset", default="fast")
@@ -66,13 +66,16 @@ def recorded(path: Path) -> set[tuple[str, str]]:
 def run_trial(options: argparse.Namespace, seed: int) -> dict[str, object]:
     """Train one run, and measure its delivered policy on fresh episodes."""
     config = presets.preset(options.algo, options.env_id, options.preset)
-    config = serialization.override(config, [*options.assignments, f"seed={seed}"])
-    started = time.perf_counter()
+    config = overrides.override(config, [*options.assignments, f"seed={seed}"])
+    started, cpu_started = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as temporary:
         agent = Agent(options.env_id, config)
         out = options.out / options.case if options.out else Path(temporary)
         agent.learn(config.training.total_steps, out=str(out))
+        if agent.num_timesteps < config.training.total_steps:
+            raise SystemExit(f"Seed {seed} was stopped, so it has no row.")
         minutes = (time.perf_counter() - started) / 60
+        cpu_minutes = (time.process_time() - cpu_started) / 60
         best = agent.best
         result = agent.evaluate(episodes=options.episodes, seed=FRESH_SEED + seed)
     return {
@@ -83,6 +86,7 @@ def run_trial(options: argparse.Namespace, seed: int) -> dict[str, object]:
         "settings": " ".join(options.assignments),
         "steps": config.training.total_steps,
         "minutes": f"{minutes:.1f}",
+        "cpu_minutes": f"{cpu_minutes:.1f}",
         "delivered_step": best.step if best else "",
         "within_margin": bool(best and best.feasible),
         **{name: f"{value:.6g}" for name, value in result.summary.items()},
@@ -91,7 +95,7 @@ def run_trial(options: argparse.Namespace, seed: int) -> dict[str, object]:
 
 
 def append(path: Path, row: dict[str, object]) -> None:
-    """Append a row; the first one also writes the header, and all have its columns."""
+    """Append a row to the file. A new file also gets a header; all rows have its columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
     with path.open("a", newline="") as file:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 def _leave(number: int, frame: Any) -> None:
     """End the process at once, with the exit code that shells expect.
 
-    Files are safe, because each is renamed into place when it is complete. An exception
-    could get lost in an import or in a compiler.
+    Files are safe, because each is renamed into place only when it is complete. Raising an
+    exception instead is not reliable, because an import or a compiler could swallow it.
     """
     try:
         sys.stdout.flush()
@@ -24,8 +24,9 @@ def _leave(number: int, frame: Any) -> None:
         os._exit(128 + number)
 
 
-# In the program `orac`, Ctrl-C and SIGTERM must not end an import in a traceback. So this
-# comes before all larger imports. Training and sweeps save a checkpoint first instead.
+# In the program `orac`, Ctrl-C and SIGTERM must not show a traceback, not even during
+# imports. So this code comes before all large imports. Training and sweeps replace these
+# handlers, to save a checkpoint before they stop.
 if os.path.basename((sys.argv or [""])[0]) in ("orac", "-m"):
     for _number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(_number) is not signal.SIG_IGN:
@@ -88,8 +89,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'orac' has no attribute {name!r}") from None
 
 
-# Register our environments with Gymnasium. An exported policy also runs without Gymnasium,
-# so a missing Gymnasium is not an error here.
+# Register the environments of orac with Gymnasium. Exported policies run without Gymnasium,
+# so it is no error if Gymnasium is not installed.
 try:
     import orac.envs  # noqa: F401
 except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The program `orac`, which `python -m orac` runs as well."""
+"""Run the program `orac` with `python -m orac`."""
 
 import sys
 

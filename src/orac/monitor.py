@@ -3,40 +3,46 @@
     monitor = orac.Monitor(limit=5, tail=0.05, confidence=0.95, cost_bound=24)
     monitor.update(episode_cost)  # "within", "undecided" or "broken"
 
-A monitor has bounds on the CVaR of the episode cost and on the rate of violations. They are
-confidence sequences: with the stated confidence they hold after every episode at once, so
-you may look whenever you like and stop when you like. They assume independent episodes of
-one unchanging policy and environment. `monitor.alarm` reports that this has changed.
+A monitor has bounds on the CVaR of an episode's cost and on the probability that an episode
+costs more than the limit (a violation). They are confidence sequences: with the stated
+confidence they hold after every episode at once, so you may look at them after any episode
+and stop whenever you like. They assume independent episodes of one policy and environment
+that do not change. `monitor.alarm` reports a change for the worse.
 
 The method is betting (Waudby-Smith and Ramdas, 2024, arXiv:2010.09686). Costs X are divided
-by `cost_bound`, so they are in [0, 1], and CVaR = min over b of b + E(X - b)+ / tail. A
-gambler starts with a wealth of 1 and bets against one hypothesis. Each bet uses only earlier
+by `cost_bound`, so they are in [0, 1], and CVaR = min over b of b + E(X - b)+ / tail. Values
+of b are called pivots, and the true pivot is where the minimum is attained. There are
+hypotheses CVaR >= c and CVaR <= c for each level c of a fixed grid. A gambler starts with a
+wealth of 1 and bets against one hypothesis. After each episode the wealth is multiplied by
+a factor, which depends on the episode's cost and on a bet that was chosen from earlier
 episodes. If the hypothesis is true, the wealth is not expected to grow, and by Ville's
-inequality it ever reaches 2 / error with a probability of at most error / 2. A hypothesis is
-rejected for good as soon as its gambler has reached this goal. The levels c are a fixed grid.
+inequality the probability that it ever reaches 2 / error is at most error / 2, where
+error = 1 - confidence. This wealth is the goal. A hypothesis is rejected for good when its
+gambler has reached the goal.
 
 Upper bound: CVaR >= c implies E(X - b)+ >= tail (c - b) for every pivot b. Each level has
-one gambler, who chooses a pivot and a stake from the past. The factor of an episode is
+one gambler, whose bet is a pivot and a stake. The factor of an episode is
 1 + stake (mean - Y) with Y = (X - b)+ / (1 - b) and mean = tail (c - b) / (1 - b). The bound
-is the smallest level for which it and all larger ones are rejected.
+is the smallest level that is rejected together with all larger levels.
 
 Lower bound: CVaR <= c implies that some pivot b in [0, c] has E(X - b)+ / (c - b) <= tail.
-Each level has one gambler for each cell [low, high] of pivots, and is rejected when all of
-them have reached the goal. (X - b)+ / (c - b) decreases in b if X < c and increases if
-X > c. Its smallest value in a cell is therefore the excess
+The interval [0, c] is divided into cells [low, high]. Each cell has one gambler, and the
+level is rejected when all of them have reached the goal. (X - b)+ / (c - b) decreases in b if
+X < c and increases if X > c. Its smallest value in a cell is therefore the excess
 
-    (X - low) / (c - low) if X > c,    (X - high)+ / (c - high) otherwise,
+    (X - low) / (c - low) if X > c,    (X - high)+ / (c - high) otherwise.
 
-so if b is in the cell, E excess <= tail, and 1 + fraction (excess / tail - 1) is a fair or
-unfavourable factor. One of the cells contains the true pivot, and its gambler is the only
-one who has to fail; so the grid of pivots costs some tightness but no validity. The bound is
-the largest level for which it and all smaller ones are rejected.
+If such a b is in the cell, then E excess <= tail, so the wealth is not expected to grow with
+the factor 1 + fraction (excess / tail - 1). This has to hold for only one of the cells. So
+the cells make the bound less tight, but not less valid. The bound is the largest level that
+is rejected together with all smaller levels.
 
-Violations: a beta-binomial confidence sequence with an error of its own (`rate_interval`).
-Alarm: an e-detector, the Shiryaev-Roberts sum of the bets of the lower bound at the limit
-(`ChangeDetector`). `docs/statistics.md` has the proofs and measurements.
+The bounds on the probability of a violation are a beta-binomial confidence sequence with its
+own error (`rate_interval`). The alarm is an e-detector: the Shiryaev-Roberts sum of the bets
+of the lower bound, with the limit as the level (`ChangeDetector`). `docs/statistics.md` has
+the proofs and measurements.
 
-This file uses nothing else of the package, so it can be copied to where the policy runs.
+This file imports no other module of orac, so it can be copied to where the policy runs.
 """
 
 import hashlib
@@ -52,19 +58,22 @@ import numpy as np
 
 _FORMAT = "orac.Monitor 1"
 _MAX_BYTES = 1 << 24
-"""Largest file of a monitor; one has about 100 kB."""
+"""Maximum size of a monitor's file; a usual file has about 100 kB."""
 _SMALLEST = 1e-9
-"""Smallest tail, and smallest limit as a share of the cost bound, before sums round."""
+"""Smallest allowed tail, and smallest allowed limit as a fraction of the cost bound. With
+smaller values, rounding errors would matter."""
 _PRIOR_AT_BOUND = 0.1
-"""Weight of an imagined episode at the cost bound in the upper bound's bets."""
+"""The upper bound's bets are chosen as if there had been an additional episode at the cost
+bound, which counts with this weight."""
 _PRIOR_AT_ZERO = 0.5
-"""Weight of an imagined episode without cost in the lower bound's bets. Both weights only
-matter for how tight the bounds are; the values were chosen by measurement."""
+"""The lower bound's bets are chosen as if there had been an additional episode without cost,
+which counts with this weight. Both weights affect only how tight the bounds are. Their values
+were chosen by measurement."""
 _GROWTH = 1.1
 """New bets are placed whenever the number of episodes has grown by this factor."""
 _ALARM_FRACTIONS = 0.9 * 0.5 ** np.arange(7)
-"""Fractions of the detector's bets. They are fixed, because bets that learn from the
-episodes before a change would be slow to notice it."""
+"""Fractions of the detector's bets. They are fixed, because bets that are chosen from the
+episodes before a change would find the change late."""
 
 
 class Monitor:
@@ -88,31 +97,34 @@ class Monitor:
         cost_bound: float,
         run_length: float = 10_000,
     ):
-        """Start without episodes.
+        """Make a monitor without episodes.
 
         Args:
-            limit: the largest CVaR that an episode's cost may have.
-            tail: the worst-case mass of CVaR. 0.05 means the worst 5 %, and 1 the mean.
-            confidence: of the bounds on CVaR together, and of those on violations.
+            limit: the limit on the CVaR of an episode's cost.
+            tail: CVaR is the mean cost of the worst episodes, and tail is their fraction.
+                0.05 means the worst 5 %, and 1 means all episodes.
+            confidence: the probability with which both bounds on CVaR hold. The bounds on
+                violations hold with the same probability.
             cost_bound: the largest possible cost of an episode.
-            run_length: the average number of episodes between two false alarms is at least
-                this, as long as CVaR is within the limit.
+            run_length: a lower bound on the average number of episodes between two false
+                alarms, which are alarms while CVaR is within the limit.
         """
-        _check("cost_bound", cost_bound, 0, advice="It is an episode's largest cost.")
-        advice = "Any other limit is always met or never, so no monitor is needed."
+        advice = "It is the largest possible cost of an episode."
+        _check("cost_bound", cost_bound, 0, advice=advice)
+        advice = "Any other limit is always met or never met, so it needs no monitor."
         _check("limit", limit, 0, cost_bound, advice=advice)
         if limit < _SMALLEST * cost_bound:
             raise ValueError(
                 f"limit must be at least {_SMALLEST:g} of cost_bound, got {limit!r} of "
-                f"{cost_bound!r}. Choose a smaller cost_bound that still holds."
+                f"{cost_bound!r}. Choose a smaller cost_bound, if no episode can exceed it."
             )
-        advice = "tail is the worst-case mass: 0.05 means the worst 5%."
+        advice = "tail is the fraction of worst episodes: 0.05 means the worst 5 %."
         _check("tail", tail, 0, 1, closed=True, advice=advice)
         if tail < _SMALLEST:
             raise ValueError(
                 f"tail must be at least {_SMALLEST:g}, got {tail!r}. {advice}"
             )
-        _check("confidence", confidence, 0, 1, advice="It is for example 0.95.")
+        _check("confidence", confidence, 0, 1, advice="An example is 0.95.")
         _check("run_length", run_length, 1, advice="It is a number of episodes.")
         self.limit, self.tail = float(limit), float(tail)
         self.confidence, self.cost_bound = float(confidence), float(cost_bound)
@@ -128,7 +140,7 @@ class Monitor:
         self._detector = ChangeDetector(self.limit / self.cost_bound, self.tail)
 
     def update(self, episode_cost: Any) -> str:
-        """Add the cost of one episode and return the status."""
+        """Add the cost of one episode and return the new `status`."""
         cost = self._checked(episode_cost)
         self._bets.update(np.float64(cost / self.cost_bound))
         lower, upper = self._bets.bounds()
@@ -147,11 +159,13 @@ class Monitor:
 
     @property
     def status(self) -> str:
-        """Say what the bounds on CVaR prove about the limit.
+        """The result of comparing the bounds on CVaR with the limit.
 
-        "broken" means that CVaR is above the limit, "within" that it is below, and
-        "undecided" that more episodes are needed. Once decided it stays so, because it is
-        about one unchanging policy and environment; the alarm is about a change.
+        "broken" means that CVaR is above the limit, "within" means that it is below the
+        limit, and "undecided" means that more episodes are needed. The bounds assume that
+        policy and environment do not change, and they never become wider. So "broken" is
+        final, and "within" can only become "broken", if later episodes contradict the
+        earlier ones. To detect a change, use the alarm.
         """
         lower, upper = self.cvar_bounds
         if lower >= self.limit:
@@ -159,13 +173,13 @@ class Monitor:
         return "within" if upper <= self.limit else "undecided"
 
     def sentence(self) -> str:
-        """Return the state of the monitor as one sentence."""
+        """Describe the status, the bounds and the alarm in one sentence."""
         name = "mean" if self.tail == 1 else f"CVaR at {self.tail:g}"
         plural = "" if self.episodes == 1 else "s"
         cvar, rate = _outwards(self.cvar_bounds), _outwards(self.violation_bounds)
         text = (
             f"{self.status} after {self.episodes} episode{plural}: with "
-            f"{100 * self.confidence:g} % confidence the {name} of episode cost is between "
+            f"{_percent(self.confidence)} % confidence the {name} of episode cost is between "
             f"{cvar} (limit {self.limit:g}), and with the same confidence the probability "
             f"of exceeding the limit is between {rate}"
         )
@@ -181,14 +195,14 @@ class Monitor:
         )
 
     def clear_alarm(self) -> None:
-        """Set the alarm to False and start to look for a change from here."""
+        """Set the alarm to False and look for a change in later episodes only."""
         self.alarm = False
         self._detector = ChangeDetector(self.limit / self.cost_bound, self.tail)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the monitor as a JSON file, from which `load` continues exactly.
+        """Write the monitor to a JSON file, from which `load` restores it exactly.
 
-        An earlier save of a monitor is replaced in one step; no other file is.
+        If the file exists, it must be a saved monitor. It is replaced in one step.
         """
         path = os.fspath(path)
         if os.path.exists(path):
@@ -209,7 +223,7 @@ class Monitor:
         }
         state["checksum"] = _checksum(state)
         part = f"{path}.part"
-        # A file that a crash left here, or a link that somebody else made.
+        # Remove a file that was left here after a crash, or a link that somebody else made.
         with suppress(FileNotFoundError):
             os.unlink(part)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -225,7 +239,7 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Monitor":
-        """Return the monitor of a file that `save` wrote."""
+        """Return the monitor from a file that `save` wrote."""
         path = os.fspath(path)
         state = _read(path, "Give the path of a file of Monitor.save.")
         try:
@@ -282,8 +296,14 @@ class Monitor:
         raise ValueError(
             f"episode_cost must be a number in [0, cost_bound = {self.cost_bound:g}], got "
             f"{_shown(cost)}. The bounds rely on every episode being counted: correct the cost, "
-            "or start a new monitor with a cost_bound that really holds."
+            "or start a new monitor with a cost_bound that no episode can exceed."
         )
+
+
+def _percent(confidence: float) -> str:
+    """Format a confidence in per cent. A confidence below 1 is never shown as 100 %."""
+    text = f"{100 * confidence:g}"
+    return f"{min(100 * confidence, 99.9999999999):.12g}" if text == "100" else text
 
 
 _SETTINGS = ("limit", "tail", "confidence", "cost_bound", "run_length")
@@ -292,8 +312,11 @@ _SETTINGS = ("limit", "tail", "confidence", "cost_bound", "run_length")
 class CvarBets:
     """The gamblers of the bounds on CVaR, for costs in [0, 1].
 
-    `grid` are the costs to which the past is rounded, and the pivots of the upper bound.
-    With `streams`, a shape, there are that many independent streams of episodes.
+    Past costs are rounded up to the values of `grid`, which are also the pivots that the
+    upper bound uses. `levels` are the levels c of the hypotheses, and `goal` is the logarithm
+    of the wealth at which a hypothesis is rejected. `streams` is the shape of an array of
+    independent streams of episodes. The default is one stream. Each wealth is stored as its
+    logarithm.
     """
 
     def __init__(self, grid, levels, tail: float, goal: float, streams=()):
@@ -306,10 +329,10 @@ class CvarBets:
         self.place()
 
     def update(self, cost) -> None:
-        """Settle the bets with one episode's cost, and place new ones if they are due."""
+        """Update the wealths with one episode's cost, and place new bets if they are due."""
         excess = np.maximum(cost[..., None] - self.pivot, 0) / (1 - self.pivot)
         growth = np.log1p(self.stake * (self.mean - excess))
-        # A gambler who has reached the goal stops.
+        # A gambler who has reached the goal does not bet any more.
         self.upper_wealth += np.where(self.upper_wealth < self.goal, growth, 0)
         payoff = cell_excess(cost[..., None, None], self.level, self.low, self.high)
         growth = np.log1p(self.fraction * (payoff / self.tail - 1))
@@ -322,7 +345,7 @@ class CvarBets:
             self.place()
 
     def bounds(self):
-        """Return the places of the lower and upper bound in `[0, *levels, 1]`."""
+        """Return the indices of the lower and the upper bound in `[0, *levels, 1]`."""
         below = (self.lower_wealth >= self.goal).all(axis=-1)
         above = (self.upper_wealth >= self.goal)[..., ::-1]
         lower = np.logical_and.accumulate(below, axis=-1).sum(axis=-1)
@@ -330,7 +353,7 @@ class CvarBets:
         return lower, len(self.levels) + 1 - upper
 
     def place(self) -> None:
-        """Choose all bets from the past costs, rounded up to the grid."""
+        """Choose all bets from the past costs, which are rounded up to the grid."""
         self.counts_at_bets = self.counts.copy()
         self.episodes = self.placed_at = int(self.counts.sum(axis=-1).flat[0])
         powers = [self.counts * self.grid**k for k in range(3)]
@@ -343,9 +366,9 @@ class CvarBets:
     def _place_upper(self, sums) -> None:
         """Choose for each level the pivot and stake with the largest expected growth.
 
-        The excess is taken to be s with probability q and 0 otherwise, with the first two
-        moments of the past. The factor 1 + stake (mean - Y) then grows fastest with
-        stake = (mean - q s) / (mean (s - mean)), which is Kelly's.
+        The growth is computed as if Y had only two values: s with probability q, and 0
+        otherwise. s and q are chosen so that the first two moments equal those in the past.
+        The wealth then grows fastest with Kelly's stake, (mean - q s) / (mean (s - mean)).
         """
         pivots, prior = self.grid[:-1], _PRIOR_AT_BOUND
         total = self.episodes + prior
@@ -358,7 +381,8 @@ class CvarBets:
         mean = self.tail * (self.level - pivots) / (1 - pivots)
         usable = mean > 0
         mean = np.where(usable, mean, 0.5)
-        # An episode at the bound leaves at least the share that it is expected to need.
+        # With this stake, an episode at the cost bound leaves the fraction
+        # prior / (total mean) of the wealth. If that is above 1, the stake is 0.
         largest = np.maximum(1 - prior / total / mean, 0) / (1 - mean)
         spread = np.where(size > mean, size - mean, 1)
         kelly = np.where(size > mean, (mean - moment) / (mean * spread), np.inf)
@@ -373,7 +397,7 @@ class CvarBets:
         self.mean = np.take_along_axis(mean, best, -1)[..., 0]
 
     def _place_lower(self, sums) -> None:
-        """Choose Kelly's fraction for each cell, again for a two-point distribution."""
+        """Choose Kelly's fraction for each cell, as if the excess had only two values."""
         total = self.episodes + _PRIOR_AT_ZERO
         low, high, tail = self.low, self.high, self.tail
         top = [s[..., np.searchsorted(self.grid, self.level, "right")] for s in sums]
@@ -386,7 +410,8 @@ class CvarBets:
         mean = moment / tail / total
         favourable = mean > 1
         size = square / tail / np.where(favourable, moment, 1)
-        # Numerics: by Cauchy and Schwarz the size is at least this, and so above 1.
+        # Numerics: by the Cauchy-Schwarz inequality, the size is at least this number, which
+        # is above 1.
         size = np.maximum(size, mean * total / max(self.episodes, 1))
         edge = np.where(favourable, size - 1, 1)
         self.fraction = np.where(favourable, (mean - 1) / edge, 0)
@@ -395,11 +420,11 @@ class CvarBets:
 class ChangeDetector:
     """An e-detector of a CVaR above the limit, for costs in [0, 1].
 
-    For every cell of pivots and every fraction it has the sum, over all episodes s so far,
-    of the wealth of a gambler who started at episode s: M = (M + 1) factor. If CVaR is
-    within the limit, the true pivot is in some cell, and E M <= E T for the M of this cell
-    at any stopping time T. So the first time at which every cell's M, averaged over the
-    fractions, is at least A comes after A or more episodes on average.
+    For every cell of pivots and every fraction, M is the sum over all episodes s so far of
+    the wealth of a gambler who started at episode s. Each episode updates it to
+    (M + 1) factor. If CVaR is within the limit, the true pivot is in some cell, and the M of
+    this cell has E M <= E T at any stopping time T. Let T be the first time at which the M of
+    every cell, averaged over the fractions, is at least A. Then T is at least A on average.
     """
 
     def __init__(self, limit: float, tail: float, streams=()):
@@ -416,7 +441,7 @@ class ChangeDetector:
         self.sums = np.logaddexp(0, self.sums + np.log1p(factor))
 
     def evidence(self):
-        """Return the logarithm of the smallest M over the cells."""
+        """Return the logarithm of the smallest M of a cell, averaged over the fractions."""
         mean = np.logaddexp.reduce(self.sums, axis=-1) - math.log(len(_ALARM_FRACTIONS))
         least = mean.min(axis=-1)
         # Numerics: M is never negative, but its logarithm may be minus infinity.
@@ -424,15 +449,16 @@ class ChangeDetector:
 
 
 def cost_grid(limit: float, cost_bound: float) -> np.ndarray:
-    """Return 0, 199 levels with the limit as the hundredth, and the bound."""
+    """Return 0, 199 levels of which the hundredth is the limit, and the cost bound."""
     above = np.geomspace(limit, cost_bound, 101)
     return np.concatenate([limit * (np.arange(100) / 100), above])
 
 
 def pivot_cells(levels: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return both ends of each level's cells, which together cover the pivots [0, level].
+    """Return the lower and upper ends of each level's cells, which cover [0, level].
 
-    The cells become smaller towards the level. For the mean one pivot is enough: 0.
+    The cells become smaller towards the level. For a tail of 1 (the mean), the only cell is
+    the pivot 0.
     """
     if tail == 1:
         ends = np.zeros(2)
@@ -454,9 +480,9 @@ def rate_interval(successes: int, n: int, confidence: float) -> tuple[float, flo
     """Return the beta-binomial confidence sequence of a probability after n trials.
 
     For the true probability p, the likelihood ratio of the mixture over Jeffreys' prior
-    Beta(1/2, 1/2) against p is a martingale that starts at 1. So by Ville's inequality it
-    ever reaches 1 / error with a probability of at most the error, and the interval has all p
-    for which it is below.
+    Beta(1/2, 1/2) against p is a martingale that starts at 1. So by Ville's inequality the
+    probability that it ever reaches 1 / error is at most the error. The interval contains
+    all p for which the ratio is below 1 / error.
     """
     failures = n - successes
     mixture = _log_beta(successes + 0.5, failures + 0.5) - _log_beta(0.5, 0.5)
@@ -474,7 +500,10 @@ def rate_interval(successes: int, n: int, confidence: float) -> tuple[float, flo
 
 
 def _last_excluded(excluded, outside: float, inside: float) -> float:
-    """Return the end of the interval between an excluded and an included probability."""
+    """Return the end of the interval by bisection, as a value that is still excluded.
+
+    `outside` is an excluded probability and `inside` is one in the interval.
+    """
     for _ in range(40):
         middle = (outside + inside) / 2
         outside, inside = (middle, inside) if excluded(middle) else (outside, middle)
@@ -491,7 +520,7 @@ def _reciprocal(gap):
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether this is a finite number. True and False are not."""
+    """Return whether this is a finite number. True and False do not count as numbers."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         return False
     try:
@@ -512,38 +541,48 @@ def _check(what, value, low, high=math.inf, closed=False, advice="") -> None:
 
 
 def _shown(value) -> str:
-    """Return a value for a message, on one line and not too long."""
+    """Format a value for a message, on one line and not too long."""
     text = " ".join(repr(value).split())
     return text if len(text) < 100 else f"{text[:60]}..."
 
 
 def _read(path: str, advice: str) -> dict:
     """Return the contents of a file of `Monitor.save`, or raise an error."""
-    # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+    # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(descriptor, "rb") as stream:
         status, state = os.fstat(descriptor), None
         if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES:
             with suppress(ValueError, RecursionError):
-                state = json.loads(stream.read(_MAX_BYTES), parse_constant=_refuse)
+                text = stream.read(_MAX_BYTES)
+                state = json.loads(
+                    text, parse_constant=_refuse, object_pairs_hook=_unique
+                )
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError(f"{path} is not a file of Monitor.save. {advice}")
     return state
 
 
+def _unique(pairs: list) -> dict:
+    """Return the dict of a JSON object; a key that occurs twice raises an error."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
 def _refuse(name: str) -> None:
-    """Raise an error for NaN and Infinity, which Python reads in JSON."""
+    """Raise an error for NaN and Infinity, which Python's JSON reader accepts by default."""
     raise ValueError(f"{name} is not a finite number")
 
 
 def _checksum(state: dict) -> str:
-    """Return the SHA-256 of a monitor's saved state, which finds damage."""
+    """Return the SHA-256 of a monitor's saved state, with which `load` detects damage."""
     content = {name: value for name, value in state.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _array(values, like: np.ndarray) -> np.ndarray:
-    """Return a saved list as an array of the same shape and type as `like`."""
+    """Return a saved list as an array, which must have the shape and type of `like`."""
     array = np.array(values)
     is_like = array.shape == like.shape and np.can_cast(array.dtype, like.dtype)
     if not is_like or not np.isfinite(array).all():
@@ -552,7 +591,7 @@ def _array(values, like: np.ndarray) -> np.ndarray:
 
 
 def _outwards(bounds: tuple[float, float]) -> str:
-    """Format an interval with three digits, never narrower than it is."""
+    """Format an interval with three digits, rounded so that it never becomes narrower."""
     texts = []
     for value, away in zip(bounds, (math.floor, math.ceil), strict=True):
         scale = 10.0 ** (2 - math.floor(math.log10(value))) if value > 0 else 1.0

@@ -3,7 +3,7 @@
     policy = orac.policy.load("policy.npz")
     action = policy(observation)
 
-This file uses nothing else of the package, so it can be copied to where the policy runs.
+This file imports no other module of orac, so it can be copied to where the policy runs.
 """
 
 import json
@@ -15,11 +15,17 @@ import zipfile
 
 import numpy as np
 
+FORMAT = 1
 MAX_ARRAYS = 1000
 MAX_BYTES = 1 << 30
 MAX_DIRECTORY_BYTES = 1 << 20
-"""Limits of a policy's file, before anything of it is read."""
+"""Limits on the file of a policy, which are checked before its arrays are read.
+
+They are the number of arrays, their size in total, and the size of the zip file's list of
+members.
+"""
 END_OF_ZIP = struct.Struct("<4s4H2LH")
+"""Layout of the last record of a zip file."""
 
 
 class NotFinite(ValueError):
@@ -27,46 +33,60 @@ class NotFinite(ValueError):
 
 
 class Policy:
-    """A squashed Gaussian policy. Calling it returns the mean action.
+    """A squashed Gaussian policy. If you call it with an observation, it returns an action.
 
-    `arrays` are the arrays of the file that `Agent.export` wrote, by name; `path` is the
-    file, for messages. Arrays that do not fit together raise a ValueError.
+    `arrays` are the arrays, by name, of a file that `Agent.export` wrote. Error messages
+    use `path` as the name of the file. Arrays that do not fit together raise a ValueError.
     """
 
     def __init__(self, arrays, path="the policy"):
         self.arrays = arrays
+        if arrays.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"{path} was written by another version of orac")
         self.num_layers = int(arrays["num_layers"])
         if self.num_layers != sum(name.endswith("/weight") for name in arrays):
-            raise ValueError(f"{path} does not have the layers that it claims")
+            raise ValueError(
+                f"{path} does not have the number of layers that it claims"
+            )
         self.deterministic = bool(arrays.get("deterministic", True))
         self.generator = np.random.default_rng()
         text = bytes(arrays.get("observation_structure", b""))
-        self.structure = json.loads(text) if text else None
-        """Structure of the environment's observations, None if they are vectors."""
+        self.structure = json.loads(text, object_pairs_hook=unique) if text else None
+        """Structure of the environment's observations, or None if they are vectors."""
         for name, values in arrays.items():
             if not np.isfinite(values).all():
                 raise NotFinite(
-                    f"{path} must hold finite numbers, but its {name} does not: it was "
+                    f"{path} must contain finite numbers, but its {name} does not: it was "
                     "exported after its training had diverged. Export the last good "
                     "checkpoint instead."
                 )
-        # One call with zeros finds missing arrays, and shapes that do not fit together.
+        # Check the shapes, because NumPy might broadcast a vector of another shape.
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
+        shapes = {"observation_mean": (size,), "observation_scale": (size,)}
+        for i in range(self.num_layers):
+            width = arrays[f"layer{i}/weight"].shape[1:]
+            names = ("bias", "scale", "offset")
+            shapes.update({f"layer{i}/{name}": width for name in names})
+        for name, shape in shapes.items():
+            if name in arrays and arrays[name].shape != shape:
+                raise ValueError(f"{name} of {path} does not have the shape {shape}")
+        # One call with zeros finds missing arrays, and shapes that do not fit together.
         action = self(np.zeros(size, np.float32), np.zeros(len(arrays["action_low"])))
         if action.shape != arrays["action_low"].shape:
-            raise ValueError(f"the layers of {path} do not end in its actions")
+            raise ValueError(f"the last layer of {path} does not fit its actions")
         if not (arrays["action_low"] <= arrays["action_high"]).all():
             raise ValueError(f"the lowest actions of {path} are above the highest")
         if self.structure is not None and flat_size(self.structure) != size:
-            raise ValueError(f"the layers of {path} do not fit its observations")
+            raise ValueError(f"the first layer of {path} does not fit its observations")
 
     def __call__(self, observation, noise=None):
-        """Return the action for one observation or a batch, in the environment's box.
+        """Return the action for one observation, or one action per row of a batch.
 
-        An observation is a flat vector, or what the environment returns: a dict, a tuple
-        or a number. With `noise`, standard normal numbers of the action's shape, the action
-        is sampled. Without it, the action is the mean, or a random sample if that is what
-        the policy was measured with (`deterministic` False).
+        An observation is a flat vector, or a dict, tuple or number as the environment
+        returns it. Actions are in the environment's action space. If `noise` is given
+        (standard normal numbers in the shape of the action), the action is sampled with it.
+        Otherwise, the action is the mean if the attribute `deterministic` is True, and a
+        random sample if it is False.
         """
         arrays = self.arrays
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
@@ -106,13 +126,13 @@ class Policy:
         action = low + (np.tanh(mean) + 1) / 2 * (high - low)
         if not np.isfinite(action).all():
             raise NotFinite(
-                "the policy's action must be finite, but it is not at this observation: "
-                "its weights are too large. Export an earlier checkpoint."
+                "the policy's action must be finite, but for this observation it is not, "
+                "because the policy's weights are too large. Export an earlier checkpoint."
             )
         return action[0] if given.ndim == 1 else action
 
     def _layer(self, i, rows):
-        """Apply a linear layer and, if it has one, its layer normalisation."""
+        """Apply a linear layer and, if the layer has one, its layer normalisation."""
         arrays = self.arrays
         rows = rows @ arrays[f"layer{i}/weight"] + arrays[f"layer{i}/bias"]
         if f"layer{i}/scale" in arrays:
@@ -126,7 +146,7 @@ class Policy:
 def observation_rows(observation, size, structure=None):
     """Return one observation or a batch as float32, or raise an error if it is invalid.
 
-    Observations that are not flat are flattened as their `structure` says.
+    An observation that is not flat is flattened according to `structure`.
     """
     if structure is not None and _has_structure(observation, size, structure):
         observation = flatten(observation, structure)
@@ -153,7 +173,7 @@ def observation_rows(observation, size, structure=None):
 
 
 def _has_structure(observation, size, structure):
-    """Return whether an observation is not flat yet."""
+    """Return whether an observation still has its structure and is not flat yet."""
     kind = structure["kind"]
     if isinstance(observation, dict):
         return True
@@ -162,10 +182,11 @@ def _has_structure(observation, size, structure):
         return nested or len(observation) != size
     try:
         shape = np.shape(observation)
-    except ValueError:  # Parts of different lengths.
+    except ValueError:  # The parts have different lengths.
         return True
     if kind == "choices" and not structure["shape"]:
-        # Several numbers of a Discrete space could as well be a flat vector.
+        # Several numbers could be a batch of a Discrete space or a flat vector. They count
+        # as a flat vector.
         return shape == ()
     return len(shape) not in (1, 2) or shape[-1] != size
 
@@ -173,10 +194,10 @@ def _has_structure(observation, size, structure):
 def flatten(observation, structure, name="observation"):
     """Flatten an observation as `gymnasium.spaces.flatten` does.
 
-    `structure` describes the observation space: exported policies contain it (the
-    attribute `structure` of a `Policy`, `observation_structure` in the metadata of an ONNX
-    file, as JSON). Every array of the observation may have one more axis in front, of a
-    batch. The parts of a dict or tuple are joined in order, and a whole number of a
+    `structure` describes the observation space. Exported policies contain it: it is the
+    attribute `structure` of a `Policy`, and `observation_structure` in the metadata of an
+    ONNX file, as JSON. Every array of the observation may have an additional first axis for
+    a batch. The parts of a dict or tuple are joined in order, and a whole number of a
     Discrete space becomes a vector with a single 1.
     """
     kind = structure["kind"]
@@ -191,7 +212,7 @@ def flatten(observation, structure, name="observation"):
         rows = [flatten(observation[k], parts[k], f"{name}[{k!r}]") for k in keys]
         if len({row.shape[:-1] for row in rows}) > 1:
             raise ValueError(
-                f"the parts of {name} must all be single or all be batches of one size, "
+                f"the parts of {name} must all be single or all be batches of the same size, "
                 f"got {', '.join(str(row.shape[:-1]) for row in rows)}."
             )
         return np.concatenate(rows, axis=-1)
@@ -221,16 +242,18 @@ def flatten(observation, structure, name="observation"):
 
 
 def flat_size(structure):
-    """Return the size of an observation of this structure when it is flat."""
+    """Return the size of a flattened observation of this structure."""
     kind = structure["kind"]
     if kind in ("dict", "tuple"):
         parts = structure["parts"]
         return sum(map(flat_size, parts.values() if kind == "dict" else parts))
+    if kind not in ("box", "choices"):
+        raise ValueError(f"observations of the kind {kind!r} are not known")
     return sum(structure["n"]) if kind == "choices" else math.prod(structure["shape"])
 
 
 def _misfit(name, structure, observation):
-    """Return the error for an observation that is not in its space."""
+    """Return the error for an observation that does not fit its space."""
     kind, found = structure["kind"], f"a {type(observation).__name__}"
     if kind == "dict":
         expected = f"a dict with the keys {', '.join(structure['parts'])}"
@@ -250,14 +273,20 @@ def _misfit(name, structure, observation):
 
 def load(path):
     """Return the policy from a file of `Agent.export`. No code in the file is executed."""
-    # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
+    # The number of an open file is no path.
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(
+            f"{path} must be a policy written by Agent.export as .npz, but it is a directory."
+        )
+    # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         try:
             check_archive(stream)
             return Policy(read_arrays(stream), path)
         except NotFinite:
             raise
-        except Exception as error:  # NumPy's readers share no base class of errors.
+        except Exception as error:  # The errors of NumPy's readers share no base class.
             raise ValueError(
                 f"{path} must be a policy written by Agent.export as .npz, but it is another "
                 "kind of file or incomplete. Use orac.load for a file of Agent.save, ONNX "
@@ -265,11 +294,18 @@ def load(path):
             ) from error
 
 
+def unique(pairs):
+    """Return the dict of a JSON object; a key that occurs twice raises an error."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
 def check_archive(stream):
     """Raise a ValueError unless an open file is a zip with a small list of members.
 
-    Python reads the whole list when it opens a zip. Our files have no comment, so the last
-    22 bytes hold the size of the list.
+    This check comes first, because Python reads the whole list when it opens a zip file. Our
+    files have no comment at the end, so the last 22 bytes contain the size of the list.
     """
     status = os.fstat(stream.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size < END_OF_ZIP.size:
@@ -284,8 +320,8 @@ def check_archive(stream):
 def read_arrays(stream):
     """Return the arrays of an .npz file by name.
 
-    Sizes are checked before anything is allocated, because a small file can claim arrays
-    of any size.
+    Their sizes are checked before memory is allocated, because a small file can claim
+    arrays of any size.
     """
     with zipfile.ZipFile(stream) as archive:
         members = archive.infolist()
@@ -293,13 +329,13 @@ def read_arrays(stream):
             raise ValueError("the file is too large for a policy")
         names = [member.filename.removesuffix(".npy") for member in members]
         if len(set(names)) < len(names):
-            raise ValueError("the file has two arrays of one name")
+            raise ValueError("the file has two arrays with the same name")
         arrays = (read_array(archive, member) for member in members)
         return dict(zip(names, arrays, strict=True))
 
 
 def read_array(archive, member):
-    """Return one array of an .npz file, whose header must fit its size."""
+    """Return one array of an .npz file, or raise an error if its size is not as claimed."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):
@@ -308,5 +344,5 @@ def read_array(archive, member):
         size = math.prod(shape)
         data = file.read(MAX_BYTES)
         if dtype.kind not in "fiub" or fortran or len(data) != size * dtype.itemsize:
-            raise ValueError(f"{member.filename} does not hold the numbers it claims")
+            raise ValueError(f"{member.filename} does not contain what its header says")
     return np.frombuffer(data, dtype).reshape(shape)

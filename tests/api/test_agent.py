@@ -156,7 +156,7 @@ def test_a_run_that_will_not_learn_is_warned_about(pendulum, monkeypatch):
         pendulum.learn(500, progress_bar=False)
     (warning,) = told
     assert str(warning.message) == (
-        "learning starts at step 500 and the run ends at 500: it only acts at random. "
+        "learning starts at step 500, but the run ends at 500, so it only acts at random. "
         "Set training.learning_starts lower, or train longer."
     )
 
@@ -169,7 +169,8 @@ def test_training_that_is_not_recorded_in_the_run_directory_warns(
     monkeypatch.setattr(pendulum, "_train", lambda *_: None)
     with pytest.warns(
         orac.api.NotRecordedWarning,
-        match=r"not be written to .*orac.resume\('.*seed-000', total_timesteps=500\)",
+        match=r"not be written to .*orac.resume\('.*seed-000', "
+        r"cost_fn='helpers.pendulum:too_fast', total_timesteps=500\)",
     ):
         pendulum.learn(500, progress_bar=False)
 
@@ -180,8 +181,9 @@ def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total)
     with pytest.raises(ValueError) as caught:
         pendulum.learn(total, progress_bar=False)
     assert str(caught.value) == (
-        "the total number of steps counts those of earlier calls and must be above the 400 "
-        f"steps taken so far, got {total}. For {total} more, pass {400 + total}."
+        "the total number of steps includes the steps of earlier calls, so it must be above "
+        f"the 400 steps taken so far, got {total}. To take {total} more steps, pass "
+        f"{400 + total}."
     )
     assert pendulum.config is before
 

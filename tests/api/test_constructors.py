@@ -27,6 +27,8 @@ def test_the_signature_of_every_agent_names_all_options_with_their_defaults():
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}
         assert options["tail"].default is None and options["seed"].default == 0
         assert make.__name__ in orac.__all__ and "`make_agent`" in make.__doc__
+        described = re.findall(r"^    (\w+): ", inspect.getdoc(make), re.MULTILINE)
+        assert described == [*options], "help() describes every option"
     for name in made:
         text = orac.make_agent.__doc__
         assert re.search(rf"^ +{name}: ", text, re.MULTILINE), name
@@ -85,7 +87,7 @@ def test_several_constraints_have_names_limits_and_tails_of_their_own():
                 "env": GuardedMaze(),
                 "constraints": [orac.Constraint("a"), orac.Constraint("b")],
             },
-            "Give one constraint per cost",
+            "Give one constraint for each cost",
         ),
         ({"env": GuardedMaze(), "settings": {"agent.kapa": 1}}, "Did you mean 'kappa'"),
         ({"env": GuardedMaze(), "cost_limt": 3}, "Did you mean 'cost_limit'"),
@@ -105,13 +107,14 @@ def test_what_cannot_be_trained_is_refused_with_a_sentence(options, fragment):
 WORDS_OF_ANOTHER_KIND = {
     "orac.ORAC(MAZE, constraints=orac.Constraint('cost'))": "constraints must be a "
     "list, got Constraint(name='cost', limit=25.0",
-    "orac.ORAC(MAZE, constraints=[{'name': 'cost'}])": "constraints must each be an "
-    "orac.Constraint, got {'name': 'cost'}. Write constraints=[orac.Constraint(",
+    "orac.ORAC(MAZE, constraints=[{'name': 'cost'}])": "each entry of constraints "
+    "must be an orac.Constraint, got {'name': 'cost'}. Write constraints=[orac.Constraint(",
     "orac.ORAC(MAZE, tail='x')": "tail must be in (0, 1], got 'x'.",
     "orac.ORAC(MAZE, cost_limit='x')": "cost_limit must be at least 0, got 'x'.",
     "AGENT.learn(20, callback=3)": "callback must be a function that takes an event, got 3.",
     "orac.resume('nowhere', callback=3)": "callback must be a function that takes an event, got 3.",
     "AGENT.evaluate(tails='x')": "tail of risk measure 'cvar' must be a tail in (0, 1]",
+    "AGENT.evaluate(tails=1e-320)": "each of tails must be in [1e-05, 1], got 1e-320.",
     "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be at most 4,294,967,295",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be at most 4,294,967,295",

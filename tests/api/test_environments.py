@@ -13,6 +13,7 @@ from gymnasium.wrappers import TimeLimit
 
 import orac
 from helpers.pendulum import TINY, too_fast
+from orac.api.environments import name_of_env
 from orac.envs.maze.env import GuardedMaze
 
 
@@ -142,7 +143,7 @@ def test_observations_of_every_kind_are_flattened_and_said_so_once(tmp_path, cap
     agent = orac.SAC(Mixed, settings=TINY)
     with pytest.warns(orac.api.ShortRunWarning):
         agent.learn(8, progress_bar=False)
-    choice = "with a 1 at each chosen place and 0 elsewhere"
+    choice = "one-hot encoded"
     assert [x.message for x in caplog.records if "flattened" in x.message] == [
         f"observations are flattened to 15 numbers: doors.0 (6, {choice}), doors.1 (2), "
         f"gear (3, {choice}), place (4)."
@@ -166,3 +167,7 @@ def test_observations_of_every_kind_are_flattened_and_said_so_once(tmp_path, cap
     np.testing.assert_allclose(actions, wanted, atol=1e-5)
     with pytest.raises(ValueError, match="must be a dict with the keys doors, gear, p"):
         policy({"gear": 1})
+
+
+def test_the_name_of_an_id_is_the_id():
+    assert name_of_env("mine:Tank-v0") == "mine:Tank-v0"

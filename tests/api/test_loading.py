@@ -1,11 +1,21 @@
 """Saved agents, loaded again."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
 
 import orac
 from helpers.pendulum import TINY, too_fast
+from orac.api.loading import (
+    check_same_id,
+    config_for_env,
+    is_same_env,
+    other_cost_fn,
+)
+from orac.config.presets import preset
 
 
 def test_a_saved_agent_comes_back_the_same(pendulum, tmp_path):
@@ -56,6 +66,56 @@ def test_several_costs_come_in_one_array_and_a_saved_agent_finds_them_again(tmp_
         orac.load(tmp_path / "agent.orac")
     assert str(caught.value) == (
         "the environment of this run is 'TwoCosts', which is not registered with Gymnasium "
-        "here. Pass it again as env= (the class, factory or object that it was trained in), "
-        "or import the module that registers it (in the shell --env-id module:Name-v0)."
+        "here. In Python, pass it again as env= (the class, factory or object that was "
+        "used for training). In the shell, register it in a module, such as my_envs.py, with "
+        "gymnasium.register('TwoCosts-v0', entry_point=TwoCosts), and add --env-id "
+        "my_envs:TwoCosts-v0."
     )
+
+
+@pytest.mark.parametrize(
+    ("trained", "now", "same"),
+    [
+        ("mine:Pendulum-v1", "mine:Pendulum-v1", True),
+        ("mine:Pendulum-v1", "Pendulum-v1", True),
+        ("Pendulum-v1", "mine:Pendulum-v1", True),
+        ("mine:Pendulum-v1", "other:Pendulum-v1", False),
+        ("mine:Pendulum-v1", "mine:Other-v0", False),
+    ],
+)
+def test_an_environment_of_another_module_is_another_one(trained, now, same, pendulum):
+    base = preset("orac", "Pendulum-v1")
+    params = (("size", 3),)
+    config = replace(base, env=replace(base.env, id=trained, params=params))
+    assert is_same_env(config, now, pendulum.runner) is same
+    assert (config_for_env(config, now).env.params == params) is same
+    if same:
+        check_same_id(config, now, Path())
+    elif ":" in trained:
+        with pytest.raises(ValueError, match="must be resumed in its own environment"):
+            check_same_id(config, now, Path())
+
+
+def test_a_cost_function_that_cannot_be_compared_is_named(tmp_path):
+    agent = orac.SAC("Pendulum-v1", cost_fn=lambda *_: 0.0, settings=TINY)
+    agent.save(tmp_path / "agent.orac")
+    says = r"trained with the cost function .*<lambda> and now has helpers.*too_fast"
+    with pytest.warns(UserWarning, match=says):
+        again = orac.load(tmp_path / "agent.orac", cost_fn=too_fast)
+    assert again._new_cost_fn is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "other"),
+    [
+        ("mine:fast", "mine:fast", None),
+        ("mine:fast", "mine:slow", "mine:slow"),
+        (None, "mine:slow", "mine:slow"),
+        ("__main__:fast", "mine:fast", None),
+        ("mine:<lambda>", "mine:fast", None),
+    ],
+)
+def test_another_cost_function_than_that_of_training_is_noticed(before, now, other):
+    base = preset("orac", "Pendulum-v1")
+    configs = [replace(base, env=replace(base.env, cost_fn=x)) for x in (before, now)]
+    assert other_cost_fn(*configs) == other

@@ -2,15 +2,21 @@
 
 import json
 import shutil
+from argparse import Namespace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 import orac
 from helpers.command_examples import ENV, train_arguments
 from orac.api import Agent
+from orac.api.agent import check_own_task
 from orac.cli.main import main
 from orac.cli.train import finish
+from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.certification import Certification, Look
+from orac.evaluation.result import Episodes
 from orac.training import delivery
 
 
@@ -78,13 +84,30 @@ def test_the_episodes_of_a_certificate_are_those_of_no_evaluation(run):
     assert all(a != b for i, a in enumerate(kinds) for b in kinds[:i])
 
 
+def test_certify_in_python_writes_what_the_command_writes(run, capsys):
+    main(["certify", str(run), "--json", "--episodes-max=900"])
+    expected = json.loads(capsys.readouterr().out)
+    file = run / "certificate.json"
+    file.unlink()
+    orac.load(run).certify(episodes_max=900)
+    assert not file.exists(), "an agent that was only loaded does not own the run"
+    agent = orac.resume(run, progress_bar=False)
+    agent.certify(episodes_max=900)
+    assert json.loads(file.read_text()) == expected
+    file.unlink()
+    with pytest.warns(orac.api.NotRecordedWarning):
+        agent.learn(more_steps=160, progress_bar=False)
+    agent.certify(episodes_max=900)
+    assert not file.exists(), "the run has no checkpoint of this step"
+
+
 def test_the_certified_policy_is_the_delivered_one_from_then_on(
     run, tmp_path, monkeypatch
 ):
     agent = orac.load(run)
     candidates = agent.runner.state.candidates
     (best,) = delivery.ranked(candidates)[:1]
-    other = next(i for i in range(delivery.KEPT) if i != best)
+    other = next(i for i in range(delivery.MAX_CANDIDATES) if i != best)
     candidates.episodes[other], candidates.steps[other] = 10, 123
     candidates.reward[other] = candidates.reward[best] - 1
 
@@ -105,6 +128,7 @@ def test_a_run_without_candidates_certifies_its_last_policy(trained_run, capsys)
     assert agent.best is None
     result = agent.certify(episodes_max=900)
     assert result.policy.step == 800 and result.candidates == 1
+    assert repr(result) == f"<Certification: {result.sentence()}>"
 
 
 def test_a_saved_agent_is_certified_beside_its_file(run, tmp_path, capsys):
@@ -133,6 +157,10 @@ def test_a_run_says_which_policy_it_delivers_and_why(steered_run, trained_run):
     best = orac.load(steered_run).best
     assert record["checkpoint"] == "best" and record["step"] == best.step
     assert record["risk"]["cost"] == best.risk[0] and record["limit"] == {"cost": 5.0}
+    assert repr(best) == (
+        f"<policy of step {best.step:,}: reward {best.reward:.4g}, risk {best.risk[0]:.4g}, "
+        f"within the limits, measured on {best.episodes:,} episodes>"
+    )
     assert record["episodes"] == best.episodes and record["within_limits"] is True
     assert "highest reward" in record["why"]
     last = json.loads((trained_run / "delivered.json").read_text())
@@ -147,7 +175,7 @@ def test_the_end_of_a_run_names_the_policy_and_the_command_that_certifies(
     printed = capsys.readouterr().out
     best = orac.load(steered_run).best
     assert (
-        f"Delivered: the best policy, of step {best.step:,}, with reward "
+        f"Delivered: the best policy, from step {best.step:,}, with reward "
         f"{best.reward:.4g} and a CVaR at 0.05 of {best.risk[0]:.4g} (limit 5), measured "
         f"on {best.episodes:,} episodes.\n"
     ) in printed
@@ -156,7 +184,7 @@ def test_the_end_of_a_run_names_the_policy_and_the_command_that_certifies(
 
 def test_a_declared_bound_is_part_of_the_next_commands(trained_run, capsys):
     agent = orac.load(trained_run)
-    finish(agent, trained_run, [200.0])
+    finish(agent, trained_run, Namespace(cost_bound=[200.0], quiet=True))
     printed = capsys.readouterr().out
     assert printed.endswith(f"orac certify {trained_run} --cost-bound 200\n")
 
@@ -169,3 +197,96 @@ def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
         "  cost: CVaR at 0.05 of at most 5 per episode, measured over the last 200 "
         "episodes of the deployed policy; the multiplier aims at 4.75\n"
     ) in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Meadow(GuardedMaze):
+    """A maze of another name, with the same spaces."""
+
+    @property
+    def spec(self):
+        return replace(super().spec, name="Meadow")
+
+
+def test_a_run_is_certified_only_in_its_own_environment(run, capsys, monkeypatch):
+    agent = orac.load(run, Meadow())
+    monkeypatch.setattr(orac.cli.evaluate, "load_agent", lambda options: agent)
+    assert main(["certify", str(run)]) == 1
+    assert (
+        "a run must be certified with its own environment, orac/GuardedMaze-v0, got Meadow. To "
+        f"bound the risk with that one, use: orac evaluate {run} --env-id Meadow "
+    ) in capsys.readouterr().err
+    assert not (run / "certificate.json").exists()
+
+
+def test_an_evaluation_in_another_environment_is_saved_under_its_name(
+    run, tmp_path, monkeypatch
+):
+    agent = orac.load(run, Meadow())
+    monkeypatch.setattr(orac.cli.evaluate, "load_agent", lambda options: agent)
+    options = ["--episodes=2", f"--out={tmp_path / 'out'}"]
+    assert main(["evaluate", str(run), *options]) == 0
+    (path,) = (tmp_path / "out").rglob("config.yaml")
+    assert "id: Meadow" in path.read_text() and path.parts[-5] == "Meadow"
+
+
+def test_a_run_is_certified_only_with_its_own_cost_function(run):
+    agent = orac.load(run)
+    agent._new_cost_fn = "mine:cheap"
+    says = "its own cost function, got mine:cheap. .* --cost-fn mine:cheap --episodes"
+    with pytest.raises(ValueError, match=says):
+        check_own_task(agent, run)
+
+
+def test_a_certificate_ends_when_the_run_is_trained_further(run, capsys):
+    assert main(["certify", str(with_limit(run, 1000.0))]) == 0
+    step = orac.load(run).best.step
+    record = json.loads((run / "certificate.json").read_text())
+    assert (step, 1600) == (record["step"], record["trained_steps"])
+    earlier = json.dumps({**record, "trained_steps": 800})
+    (run / "certificate.json").write_text(earlier)
+    with pytest.warns(
+        UserWarning, match="when the run had 800 steps, and now it has 16"
+    ):
+        assert orac.load(run)._certified is None
+
+
+def test_a_bound_that_an_episode_of_the_run_exceeded_certifies_nothing(run):
+    log = run / "episodes.csv"
+    rows = log.read_text().splitlines()
+    cells = rows[-1].split(",")
+    cells[rows[0].split(",").index("cost")] = "99.0"
+    log.write_text("\n".join([*rows, ",".join(cells)]) + "\n")
+    with pytest.raises(ValueError, match=r"one episode cost 99 \(.*episodes\.csv\)"):
+        orac.load(run).certify()
+
+
+def test_an_episode_above_the_bound_is_found_whatever_else_is_missing(run):
+    log = run / "episodes.csv"
+    header, *rows = log.read_text().splitlines()
+    column = header.split(",").index("cost")
+    first, last = (rows[i].split(",") for i in (0, -1))
+    first[column], last[column] = "", "99.0"
+    log.write_text("\n".join([header, ",".join(first), ",".join(last)]) + "\n")
+    agent = orac.load(run)
+    episodes = agent.evaluate(2).episodes
+    for certify in (agent.certify, lambda: agent.certify(episodes)):
+        with pytest.raises(
+            ValueError, match=r"one episode cost 99 \(.*episodes\.csv\)"
+        ):
+            certify()
+
+
+def test_episodes_with_another_number_of_costs_are_not_certified(run):
+    episodes = Episodes(np.ones(3), np.ones((3, 2)), np.ones(3, int))
+    with pytest.raises(ValueError, match=r"must have 1 cost\(s\) each.*\(3, 2\)"):
+        orac.load(run).certify(episodes)
+
+
+def test_measurements_with_another_cost_function_are_forgotten(run):
+    agent = orac.load(run)
+    assert agent.best is not None
+    agent._new_cost_fn = "mine:cheap"
+    (sentence,) = agent._restore_replay()
+    assert sentence.startswith("the agent was trained with another cost function, so")
+    assert agent.best is None

@@ -1,5 +1,6 @@
 """Tests of `orac demo`: what it prints about an evaluation, and its live picture."""
 
+import argparse
 import io
 
 import numpy as np
@@ -9,7 +10,7 @@ from rich.console import Console
 from orac.api import Agent
 from orac.cli import demo
 from orac.cli.demo import LivePicture, can_show_pictures, print_evaluation
-from orac.config import presets, serialization
+from orac.config import overrides, presets
 from orac.envs.maze.drawing import draw_text
 from orac.envs.maze.env import GuardedMaze
 from orac.training.loop import Event
@@ -35,7 +36,7 @@ def test_nothing_is_printed_between_evaluations(capsys):
 @pytest.fixture
 def agent():
     """Return an agent of the demo that learns in seconds."""
-    config = serialization.override(
+    config = overrides.override(
         presets.preset("orac", "orac/GuardedMaze-v0", "fast"),
         [
             *("training.total_steps=1600", "training.learning_starts=200"),
@@ -111,3 +112,37 @@ def test_small_terminals_and_files_get_plain_lines(width, height, monkeypatch):
     assert not can_show_pictures(Console(file=io.StringIO(), width=80, height=40))
     monkeypatch.setenv("TERM", "dumb")
     assert not can_show_pictures(terminal()[0])
+
+
+def test_without_matplotlib_the_demo_still_ends_with_its_certificate(
+    agent, monkeypatch, tmp_path, capsys
+):
+    def missing(*_):
+        raise ImportError("Drawing the maze needs matplotlib.")
+
+    monkeypatch.setattr(demo, "plot_trajectories", missing)
+    monkeypatch.setattr(demo, "Agent", lambda *_: agent)
+    options = argparse.Namespace(seed=0, out=tmp_path)
+    code = demo.run_demo(options)
+    printed = capsys.readouterr().out
+    assert "There is no picture. Drawing the maze needs matplotlib." in printed
+    sentence = printed.strip().splitlines()[-1]
+    assert sentence.startswith("certified" if code == 0 else "not certified")
+
+
+@pytest.mark.parametrize("pictures", [True, False])
+def test_a_stopped_demo_says_how_to_continue_and_certifies_nothing(
+    agent, monkeypatch, tmp_path, capsys, pictures
+):
+    def stop(**options):
+        agent.stop_signal, agent.run_path = 2, tmp_path
+        if options.get("progress_bar", True):
+            print(agent.stopped_text())
+
+    monkeypatch.setattr(agent, "learn", stop)
+    monkeypatch.setattr(demo, "Agent", lambda *_: agent)
+    monkeypatch.setattr(demo, "can_show_pictures", lambda console: pictures)
+    assert demo.run_demo(argparse.Namespace(seed=0, out=tmp_path)) == 130
+    printed = capsys.readouterr().out
+    assert printed.count("Stopped at step 0 of 1,600; everything is saved.\n") == 1
+    assert printed.endswith(f"Continue with: orac resume {tmp_path}\n")

@@ -21,3 +21,4 @@ def test_agents_and_envs_are_listed(capsys):
     printed = capsys.readouterr().out
     assert all(name in printed for name in presets.ALGORITHMS)
     assert ENV in printed and "orac/SafetyPointGoal1-v0" in printed
+    assert "brax:halfcheetah" in printed

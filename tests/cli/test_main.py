@@ -14,7 +14,7 @@ INVALID = [
     (["train", "--env-id=orac/GuardedMaze-v1"], "GuardedMaze-v0"),
     (["train", "--env-id=Pendulum-v9"], "Pendulum"),
     (["train", "--tail=0"], "must be a tail in (0, 1]"),
-    (["train", "--tail=2"], "worst-case mass"),
+    (["train", "--tail=2"], "fraction of worst cases"),
     (["train", "--cost-limit=-1"], "must be at least 0, got -1"),
     (
         ["train", "--num-envs=0"],
@@ -37,8 +37,8 @@ INVALID = [
     (["train", "--config=/nowhere.yaml"], "/nowhere.yaml"),
     (["train", "--seed=-1"], "seed must be a whole number of at least 0"),
     (["train", "--set=algo=orak"], "Did you mean 'orac'?"),
-    (["train", "--set=algo=wcsac-lin"], "its algo is 'orac-iqn'"),
-    (["train", "--set=agent.behaviour=actor"], "its algo is 'wcsac-iqn'"),
+    (["train", "--set=algo=wcsac-lin"], "which belong to algo 'orac-iqn'"),
+    (["train", "--set=agent.behaviour=actor"], "which belong to algo 'wcsac-iqn'"),
     (["train", "--algo=sac", "--tail=0.1"], "an entry of constraints"),
     (["train", "--set=constraints.0.name=a/b"], "It is used in the names of columns"),
     (["train", "--set=constraints.1.limit=5"], "an entry of constraints must be one"),
@@ -67,7 +67,7 @@ INVALID = [
     (["train", "--set=training.buffer_size=1e12"], "must be at most 2,000,000,000"),
     (["train", "--set=training.gradient_steps=1e30"], "must be in (0, 1000]"),
     (["train", "--set=evaluation.episodes=1e9"], "must be at most 10,000,000"),
-    (["train", "--set=agent.kappa=1e39"], "The learner's numbers end at 3.4e+38"),
+    (["train", "--set=agent.kappa=1e39"], "The learner's largest number is 3.4e+38"),
     (["train", "--set=agent.hidden_sizes=[1000000]"], "must be at most 100,000"),
     (["train", "--total-steps=1e300"], "a number of more than 100 digits"),
     (["train", "--seed=99999999999"], "seed must be at most 4,294,967,295"),
@@ -253,3 +253,12 @@ def test_an_unknown_shell_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--print-completion", "fish"])
     assert "invalid choice: 'fish'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--print-completion", "bash"], ["agents"]])
+def test_a_reader_that_stops_early_causes_no_error(arguments):
+    command = [sys.executable, "-m", "orac", *arguments]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,7 +73,7 @@ def test_a_run_that_is_too_short_to_learn_prints_one_note(
     assert main([*arguments, "--total-steps=400"]) == 130
     printed = capsys.readouterr()
     assert (
-        "  note: learning starts at step 400 and the run ends at 400: it only acts at "
+        "  note: learning starts at step 400, but the run ends at 400, so it only acts at "
         "random. Set training.learning_starts lower, or train longer.\n"
     ) in printed.out
     assert not printed.err
@@ -117,7 +118,9 @@ def test_the_same_run_cannot_be_started_twice(trained_run, capsys):
     out = trained_run.parents[3]
     arguments = ["train", "--algo=wcsac", f"--env-id={ENV}", f"--out={out}", *TINY]
     assert main(arguments) == 1
-    assert "already holds a run" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "already holds a run" in printed
+    assert f" Continue with: orac resume {trained_run}\n" in printed
 
 
 def test_resuming_a_finished_run_does_nothing(trained_run, capsys):
@@ -127,12 +130,27 @@ def test_resuming_a_finished_run_does_nothing(trained_run, capsys):
 
 def test_the_next_command_names_an_environment_in_a_users_module(tmp_path, capsys):
     config = presets.preset("orac", "my_env:Walk-v0")
-    agent = SimpleNamespace(config=config, num_timesteps=10, stop_signal=15)
-    assert finish(agent, tmp_path) == 143
+    total = config.training.total_steps
+    done = {"num_timesteps": total, "spec": SimpleNamespace(cost_bounds=None)}
+    agent = SimpleNamespace(config=config, delivery_lines=lambda: [], **done)
+    folder = tmp_path / "my runs"
+    assert finish(agent, folder, Namespace(quiet=True, cost_bound=[1234567.0])) == 0
+    *_, evaluate, certify = capsys.readouterr().out.splitlines()
+    for line in (evaluate, certify):
+        options = shlex.split(line.partition(": orac ")[2])[1:]
+        bound = ["--cost-bound", "1234567.0"]
+        assert options == [str(folder), "--env-id", "my_env:Walk-v0", *bound]
+
+
+def test_a_stopped_run_has_the_exit_code_of_its_signal(tmp_path, capsys):
+    stopped = {"num_timesteps": 10, "stopped_text": lambda: "Stopped at step 10."}
+    config = presets.preset("orac", ENV)
+    agent = SimpleNamespace(config=config, stop_signal=15, **stopped)
+    assert finish(agent, tmp_path, Namespace(quiet=True)) == 143
+    assert capsys.readouterr().out == "Stopped at step 10.\n"
     agent.stop_signal = None
-    assert finish(agent, tmp_path) == 130
-    printed = capsys.readouterr().out
-    assert f"Continue with: orac resume {tmp_path} --env-id my_env:Walk-v0\n" in printed
+    assert finish(agent, tmp_path, Namespace(quiet=False)) == 130
+    assert not capsys.readouterr().out, "`learn` has printed it"
 
 
 def test_a_name_with_a_space_is_an_error(tmp_path, capsys):
@@ -169,7 +187,7 @@ def test_a_printed_config_can_be_loaded_again(tmp_path, capsys):
 
 def test_a_config_of_another_agent_than_its_algo_is_an_error(capsys):
     assert main(["config", "--set=agent.behaviour=actor"]) == 1
-    assert "its algo is 'wcsac-iqn'" in capsys.readouterr().err
+    assert "which belong to algo 'wcsac-iqn'" in capsys.readouterr().err
 
 
 def test_a_config_file_that_is_missing_is_an_error(capsys):

@@ -26,7 +26,24 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     "kind, settings, text",
     [
-        (Constraint, dict(tail=0.0), r"a tail in \(0, 1\].*worst 5%; got 0.0\.$"),
+        (Constraint, dict(tail=0.0), r"a tail in \(0, 1\].*worst 5 %; got 0.0\.$"),
+        (
+            Constraint,
+            dict(tail=1e-320),
+            r"tail of .*'cost' must be in \[1e-05, 1\], got",
+        ),
+        (
+            Constraint,
+            dict(tail=1e-9),
+            r"in \[1e-05, 1\], got 1e-09\. A smaller tail ta",
+        ),
+        (Constraint, dict(limit=1e-300), r"must be 0 or at least 1e-30, got 1e-300"),
+        (Constraint, dict(cost_scale=1e-300), r"must be at least 1e-30, got 1e-300"),
+        (AgentConfig, dict(penalty_tail=1e-9), r"must be in \[1e-05, 1\], got 1e-09"),
+        (TrainingConfig, dict(learning_starts=10**12), "must be at most 2,000,000,000"),
+        (TrainingConfig, dict(updates_start=10**12), "must be at most 2,000,000,000"),
+        (AgentConfig, dict(target_every=10**12), "must be at most 2,000,000,000"),
+        (AgentConfig, dict(actor_every=10**12), "must be at most 2,000,000,000"),
         (Constraint, dict(tail=2.0), r"a tail in \(0, 1\].*; got 2.0\.$"),
         (Constraint, dict(tail=NAN), r"a tail in \(0, 1\].*; got nan\.$"),
         # A tail that no measure reads is checked all the same.
@@ -34,7 +51,7 @@ NAN, INF = float("nan"), float("inf")
         (
             Constraint,
             dict(limit=-1.0),
-            "limit of constraint 'cost' must be at least 0, got -1.0. It is the max",
+            "limit of constraint 'cost' must be at least 0, got -1.0. It is the highest",
         ),
         (Constraint, dict(limit=NAN), "must be at least 0, got nan"),
         (Constraint, dict(limit=INF), "must be at least 0, got inf"),
@@ -48,7 +65,7 @@ NAN, INF = float("nan"), float("inf")
         (
             Constraint,
             dict(risk_parameter=0.05),
-            "must be None .* 'cvar', got 0.05. Set ta",
+            "must be None .* 'cvar', got 0.05. The pa",
         ),
         (MultiplierConfig, dict(initial=-0.1), "multiplier.initial must be at least 0"),
         (MultiplierConfig, dict(cap=0.0), "multiplier.cap must be above 0, got 0.0"),
@@ -86,7 +103,7 @@ NAN, INF = float("nan"), float("inf")
         (
             AgentConfig,
             dict(num_cost_critics=0),
-            "num_cost_critics must be a whole number of at least 1, got .* 1 is a critic",
+            "num_cost_critics must be a whole number of at least 1, got .* 1 means no",
         ),
         (
             AgentConfig,
@@ -376,13 +393,13 @@ def test_presets_follow_the_environment_and_an_unknown_one_gets_a_general_one():
 @pytest.mark.parametrize("name", ["SafetyReservoir-v0", "mine:SafetyPointGoal1-v0"])
 def test_an_own_environment_is_not_taken_for_the_packages(name):
     assert presets.preset("orac", name).agent.risk_form == "quantile"
-    assert not presets.has_settings(name)
+    assert not presets.has_paper_preset(name)
 
 
 def test_every_id_of_the_package_has_its_settings():
     ids = [name for name in gymnasium.registry if "Safety" in name]
     assert len(ids) > 50
-    assert [name for name in ids if not presets.has_settings(name)] == []
+    assert [name for name in ids if not presets.has_paper_preset(name)] == []
 
 
 def test_an_unknown_agent_gets_the_nearest_name():
@@ -424,17 +441,17 @@ def test_every_preset_goes_by_its_own_name():
         (
             "orac",
             {"behaviour": "actor"},
-            "'quantile' and 'actor': its algo is 'wcsac'",
+            "'quantile' and 'actor', which belong to algo 'wcsac'",
         ),
         (
             "wcsac-iqn",
             {"risk_form": "dual"},
-            "its algo is 'wcsac-lin'. Choose the agent",
+            "which belong to algo 'wcsac-lin'. Choose the agent",
         ),
         (
             "sac-lag",
             {"risk_form": "scalar"},
-            "and 'optimistic': its algo is 'orac'",
+            "and 'optimistic', which belong to algo 'orac'",
         ),
         ("sac", {"risk_form": "scalar", "behaviour": "actor"}, "Use algo 'sac-lag'"),
     ],
@@ -497,3 +514,18 @@ def test_a_multiplier_that_follows_episodes_starts_between_floor_and_cap():
 def test_centring_needs_discounts_below_one():
     with pytest.raises(ValueError, match=r"centre needs discounts below 1"):
         AgentConfig(centre=True, cost_discount=1.0)
+
+
+def test_centring_and_the_dual_form_exclude_each_other():
+    with pytest.raises(ValueError, match=r"does not work with agent.risk_form 'dual'"):
+        AgentConfig(centre=True, risk_form="dual")
+    fast = presets.preset("orac-lin", "orac/SafetyPointGoal1-v0", "fast")
+    assert (fast.agent.risk_form, fast.agent.centre) == ("dual", False)
+    assert presets.preset("orac", "orac/SafetyPointGoal1-v0", "fast").agent.centre
+
+
+def test_a_penalty_tail_needs_a_multiplier_that_follows_episodes():
+    with pytest.raises(
+        ValueError, match=r"penalty_tail needs .* 'episodes', got 'crit"
+    ):
+        AgentConfig(penalty_tail=0.5)

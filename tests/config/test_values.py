@@ -11,7 +11,7 @@ import typing
 
 import pytest
 
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
 from orac.config.validation import FLOAT32_MAX, MAX_COUNT, Range
 from orac.experiments.sweep import parse_grid
@@ -69,12 +69,12 @@ def test_there_are_numbers_in_every_section():
 
 
 def by_option(field, text):
-    return serialization.override(BASE, [f"{field}={text}"])
+    return overrides.override(BASE, [f"{field}={text}"])
 
 
 def by_file(field, text):
     data = serialization.to_dict(BASE)
-    serialization.assign(data, field, serialization.read_yaml(text, "the value"))
+    overrides.assign(data, field, serialization.read_yaml(text, "the value"))
     return serialization.parse(serialization.write_yaml(data))
 
 
@@ -106,10 +106,10 @@ def check_refusal(error, field):
 
 
 def read_back(config, field):
-    value = serialization.flatten(serialization.to_dict(config)).get(field)
+    value = overrides.flatten(serialization.to_dict(config)).get(field)
     if value is None:
         parent, _, index = field.rpartition(".")
-        value = serialization.flatten(serialization.to_dict(config))[parent]
+        value = overrides.flatten(serialization.to_dict(config))[parent]
         value = value[int(index)] if isinstance(value, list | tuple) else value
     return value
 

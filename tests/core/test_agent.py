@@ -273,3 +273,20 @@ def test_the_six_agents_differ_in_form_and_behaviour_only():
         assert differs == fields
         assert config.constraints == (() if algo == "sac" else base.constraints)
         assert config.training == base.training
+
+
+def test_the_multiplier_compares_the_limit_with_whole_costs_not_centred_ones():
+    """Costs that are higher by the centre give the same critics, but a higher risk."""
+    config = small_config("wcsac", risk_form="quantile", centre=True, cost_discount=0.9)
+    state, batch, centre = make_agent(config), make_batch(config), 5.0
+    shifted = state._replace(centre=state.centre._replace(cost=jnp.full(1, centre)))
+    higher = batch._replace(cost=batch.cost + centre)
+    update = compiled_update(config)
+    plain, plain_metrics = update(KEY, state, batch)
+    after, metrics = update(KEY, shifted, higher)
+    assert_close(after.cost_critics.params, plain.cost_critics.params)
+    risk = float(metrics["constraint/risk/cost"])
+    expected = float(plain_metrics["constraint/risk/cost"]) + centre / (1 - 0.9)
+    assert risk == pytest.approx(expected, rel=1e-5)
+    assert risk > metrics["constraint/limit/cost"]
+    assert (after.multiplier.value > state.multiplier.value).all()

@@ -356,7 +356,7 @@ def test_the_dead_zone_is_the_share_of_rows_wholly_below_the_pivot():
     context = Context.start(BATCH, jnp.array([0.5]))
     below, astride = np.full(8, pivot - 1), np.r_[np.full(7, pivot - 1), pivot + 1]
     quantiles = jnp.asarray(np.stack([below, astride, below, below]), jnp.float32)[None]
-    dead = dual.dead_zone(quantiles, context, problem, config)
+    dead = dual.no_gradient_fraction(quantiles, context, problem, config)
     np.testing.assert_allclose(dead, [0.75])
 
     def total(q):

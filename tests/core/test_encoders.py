@@ -16,7 +16,7 @@ from helpers.agent_examples import make_batch, small_config
 from orac.config import serialization
 from orac.config.schema import Encoder
 from orac.core import agent as agent_core
-from orac.core.cost_models import Context, make_problem, mean_pivot
+from orac.core.cost_models import Context, make_problem, pivot_location
 from orac.core.encoders import Encoded, encode, feature_size, unflatten
 from orac.core.risk_forms import make_learner
 from orac.envs.gym_adapter.metadata import observation_structure
@@ -106,7 +106,7 @@ def test_the_policy_and_its_exploration_depend_on_the_image(algo):
     learner = learner_with(algo)
     agent = new_agent(learner)
     images = batch_of_images().observation
-    context = Context.start(len(images), mean_pivot(agent.pivot.params))
+    context = Context.start(len(images), pivot_location(agent.pivot.params))
     act = jax.jit(partial(agent_core.act, learner=learner))
     action, _ = act(jax.random.key(4), agent, images, context, 2.0)
     assert action.shape == (len(images), 2) and np.isfinite(action).all()
@@ -235,5 +235,5 @@ def test_a_file_has_only_the_name_of_an_encoder():
         serialization.from_dict({"agent": {"encoder": ["a", "b"]}})
     # The annotations, which users do not check, would refuse a pair first.
     object.__setattr__(config.agent, "encoder", (examples.init, examples.apply))
-    with pytest.raises(ValueError, match=r"Pass the pair itself as encoder="):
+    with pytest.raises(ValueError, match=r"you can pass the pair as encoder="):
         config.agent.__post_init__()

@@ -125,6 +125,18 @@ def test_starts_alone_teach_the_multiplier_when_asked_to():
     assert one[name] != pytest.approx(float(also_seen[name]), rel=1e-6)
 
 
+def test_the_logged_risk_is_that_of_the_critics_if_the_multiplier_follows_episodes():
+    name, found = "constraint/risk/cost", []
+    for states in ("replay", "starts"):
+        multiplier = MultiplierConfig(follows="episodes", initial=1.0, states=states)
+        config = small_config("wcsac-iqn", multiplier=multiplier)
+        agent = make_agent(config)
+        relative = agent.multiplier._replace(previous_error=jnp.full(1, 0.25))
+        agent = agent._replace(multiplier=relative)
+        found.append(compiled_update(config)(KEY, agent, make_batch(config))[1][name])
+    assert found[0] == found[1]
+
+
 def following(**settings):
     """A config whose multiplier follows episodes from 1, with a proportional part of 0."""
     defaults = {"initial": 1.0, "cap": 100.0, "proportional": 0.0}
@@ -175,6 +187,16 @@ def test_errors_are_clipped_so_that_no_measurement_moves_it_far():
     config = following()
     np.testing.assert_allclose(moved(config, 40.0).integral, 0.1, rtol=1e-6)
     np.testing.assert_allclose(moved(config, -0.95).integral, -0.05, rtol=1e-6)
+
+
+def test_a_small_largest_error_bounds_both_parts_and_does_not_widen_the_dead_zone():
+    config = following(max_error=0.1, dead_zone=0.2, proportional=0.5)
+    multiplier = moved(config, 0.8)
+    np.testing.assert_allclose(multiplier.integral, 0.1 * 0.1, rtol=1e-6)
+    np.testing.assert_allclose(multiplier.value, np.exp(0.01 + 0.05), rtol=1e-6)
+    np.testing.assert_allclose(moved(config, 0.04).integral, 0.1 * 0.04, rtol=1e-6)
+    assert moved(config, -0.15).value[0] == 1
+    np.testing.assert_allclose(moved(config, -0.3).integral, -0.1 * 0.1, rtol=1e-6)
 
 
 def test_it_does_not_rise_while_the_risk_is_falling_but_may_fall():

@@ -21,10 +21,15 @@ def array(*shape, seed=0):
     return jnp.asarray(rows, jnp.float32)
 
 
+def init_layer(seed, inputs, outputs, layer_norm):
+    keys = jax.random.key(seed)[None]
+    return networks.init_layers(keys, [(inputs, outputs)], [layer_norm])[0]
+
+
 @functools.cache
 def random_layer(inputs, outputs, layer_norm, seed=0):
     """A layer whose norm has a scale and an offset that matter."""
-    layer = networks.init_layer(jax.random.key(seed), inputs, outputs, layer_norm)
+    layer = init_layer(seed, inputs, outputs, layer_norm)
     if not layer_norm:
         return layer
     scale, offset = 1 + 0.5 * array(outputs, seed=seed), array(outputs, seed=seed + 1)
@@ -92,7 +97,7 @@ def test_an_mlp_has_no_norm_and_no_relu_after_its_head():
 
 
 def test_weights_start_within_one_over_the_root_of_their_inputs():
-    layer = networks.init_layer(jax.random.key(0), 100, 50, False)
+    layer = init_layer(0, 100, 50, False)
     for values in (layer.weight, layer.bias):
         assert np.abs(values).max() <= 0.1
         assert np.abs(values).max() > 0.09

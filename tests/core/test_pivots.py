@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orac.core.cost_models import mean_pivot, pivot_from_uniform, sample_pivot
+from orac.core.cost_models import pivot_from_uniform, pivot_location, sample_pivot
 
 from_uniform = jax.jit(pivot_from_uniform, static_argnums=2)
 
@@ -18,8 +18,8 @@ def truncated(location, std):
 
 
 def test_the_mean_starts_in_the_middle_and_stays_inside():
-    np.testing.assert_allclose(mean_pivot(jnp.zeros(2)), 0.5)
-    ends = np.asarray(mean_pivot(jnp.array([-20.0, -3.0, 3.0, 20.0])))
+    np.testing.assert_allclose(pivot_location(jnp.zeros(2)), 0.5)
+    ends = np.asarray(pivot_location(jnp.array([-20.0, -3.0, 3.0, 20.0])))
     assert ((ends >= 0) & (ends <= 1)).all() and (np.diff(ends) > 0).all()
 
 

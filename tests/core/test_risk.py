@@ -410,7 +410,7 @@ def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expect
         ((1.0, 0.0, 10), r"cost discount must be in \(0, 1\], got 0.0"),
         ((1.0, 1.5, 10), r"cost discount must be in \(0, 1\], got 1.5"),
         ((1.0, float("nan"), 10), "cost discount must be in .* got nan"),
-        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Give"),
+        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Pass"),
         (
             (1.0, 0.99, float("nan")),
             "episode_length must be at least 1, got",
@@ -433,7 +433,7 @@ def test_a_tail_outside_0_1_is_refused_with_its_meaning(tail):
         risk.cvar(tail)
     text = str(error.value)
     assert "tail of risk measure 'cvar' must be a tail in (0, 1]" in text
-    assert "0.05 means the worst 5%" in text and f"got {tail}" in text
+    assert "0.05 means the worst 5 %" in text and f"got {tail}" in text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Most tests use a small environment with the interface of both, so that they are 
 slow ones train in a real task of each library.
 """
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.envs.base import reset_batch, step_batch
-from orac.envs.brax_adapter import adapt, is_brax_like, vector
+from orac.envs.brax_adapter import adapt, flatten_observation, is_brax_like
 
 SETTINGS = {
     "training.total_steps": 800,
@@ -130,9 +131,9 @@ def test_reset_and_step_leave_their_arguments_as_they_are():
 
 
 def test_privileged_observations_are_left_out():
-    seen = vector({"state": jnp.ones(3), "privileged_state": jnp.zeros(5)})
+    seen = flatten_observation({"state": jnp.ones(3), "privileged_state": jnp.zeros(5)})
     assert seen.shape == (3,)
-    assert vector({"a": jnp.ones(2), "b": jnp.zeros((2, 2))}).shape == (6,)
+    assert flatten_observation({"a": jnp.ones(2), "b": jnp.zeros((2, 2))}).shape == (6,)
 
 
 def test_their_wrappers_are_taken_off():
@@ -194,11 +195,12 @@ def two_costs(observation, action, next_observation, info):
             {"cost_keys": ("cost", "height")},
             "one metric for each of the 1 const",
         ),
-        (Walk(), {"cost_fn": float_of_tracer}, "write it with jax.numpy"),
+        (Walk(), {"cost_fn": float_of_tracer}, "write the function with jax.numpy"),
         (Walk(), {"cost_fn": two_costs}, "one number for each of the 1 .* got 2"),
         (Walk(), {"cost_bound": (1, 2)}, "cost_bound must have one number for each"),
         (Walk(), {"cost_bound": -1}, "cost_bound must be at least 0"),
         (Walk(), {"episode_length": -1}, "episode_length must be a whole number"),
+        (Walk(), {"episode_length": 0}, "at least 1, got 0"),
         (Counted(), {}, "must not count its own time limit"),
     ],
 )
@@ -267,3 +269,18 @@ def test_brax_task_trains_by_its_id(tmp_path, monkeypatch, capsys):
         orac.ORAC("brax:half_cheetah", cost_limit=3)
     with pytest.raises(ValueError, match="'cost' is not among its metrics"):
         orac.ORAC("brax:inverted_pendulum", cost_limit=3)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "module", "install"),
+    [
+        ("brax:ant", "brax.envs", '"orac-rl[brax]"'),
+        ("playground:CheetahRun", "mujoco_playground", "playground"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_command(
+    env_id, module, install, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["train", f"--env-id={env_id}"]) == 1
+    assert f": pip install {install} (" in capsys.readouterr().err

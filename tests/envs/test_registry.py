@@ -18,8 +18,8 @@ MAZE = "orac/GuardedMaze-v0"
 
 
 def test_make_knows_the_ids_of_jax_environments():
-    assert envs.has_jax_form(MAZE)
-    assert not envs.has_jax_form("CartPole-v1")
+    assert envs.is_jax_env(MAZE)
+    assert not envs.is_jax_env("CartPole-v1")
     assert envs.make(MAZE, start_box=[1.0, 1.0, 2.0, 2.0]).start_box == (1, 1, 2, 2)
 
 

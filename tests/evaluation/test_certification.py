@@ -9,8 +9,8 @@ import pytest
 from orac.config.schema import Constraint
 from orac.envs.base import EnvSpec
 from orac.evaluation import certification
-from orac.evaluation.certificates import cvar_upper_bound
 from orac.evaluation.certification import certify_candidates, validation_episodes
+from orac.evaluation.cvar_bounds import cvar_upper_bound
 from orac.evaluation.result import Episodes
 
 LIMIT = Constraint("cost", limit=5.0, tail=0.5)
@@ -52,6 +52,15 @@ def test_a_safe_policy_is_certified_by_fresh_episodes_at_the_first_look():
     assert result.sentence().endswith(
         "(limit 5), shown by 300 fresh episodes at look 1 of 3"
     )
+
+
+def test_a_confidence_too_close_to_1_is_refused_before_an_episode_is_played():
+    play = Policies(lambda candidate, sample: 2.0, [1.0])
+    with pytest.raises(ValueError, match=r"confidence must be smaller, got 0\.99999"):
+        certify_candidates(
+            [0], play, [LIMIT], make_spec(), confidence=0.9999999999999999
+        )
+    assert play.calls == []
 
 
 def test_the_policy_of_highest_reward_that_can_be_certified_is_chosen():
@@ -140,7 +149,7 @@ def test_a_large_bound_is_named_if_the_risk_is_not_close_to_the_limit():
     assert result.sentence().endswith(
         "(limit 5), but an episode may cost up to 1e+06 (the declared bound), so 1,000 fresh "
         "episodes would probably not certify it; allow more (--episodes-max), or declare a "
-        "smaller cost_bound if it holds"
+        "smaller cost_bound if no episode can cost more than that"
     )
 
 

@@ -1,16 +1,19 @@
 """Episodes of policies: summaries on device and host, recordings and videos."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import gymnasium
 import imageio.v3 as imageio
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from helpers.toy_envs import Counter
 from orac.config.schema import Constraint, EnvConfig
 from orac.envs.baselines import long_path, short_path
 from orac.envs.gym_adapter.make import make_host
@@ -275,6 +278,15 @@ def test_video_has_a_frame_before_and_after_each_step(film):
     assert frames[:, 0, 0, 0].tolist() == [0, 20, 40]
 
 
+def test_video_is_not_written_through_a_link(film, tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "a.gif").symlink_to(tmp_path / "victim")
+    assert len(film(Renders)) == 3
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (tmp_path / "a.gif").is_symlink()
+    assert len([*tmp_path.iterdir()]) == 2
+
+
 def test_video_ends_where_training_truncates_the_episode(film):
     assert len(film(Renders, length=4)) == 5
 
@@ -284,9 +296,9 @@ def test_environment_without_frames_raises_an_error_that_says_what_to_add(film, 
     with pytest.raises(ValueError) as caught:
         film(kind)
     assert str(caught.value) == (
-        f"{kind.__name__}-v0 cannot be filmed: let it take render_mode='rgb_array', name "
-        "that in metadata['render_modes'], and return an image of (height, width, 3) from "
-        "render()."
+        f"{kind.__name__}-v0 cannot be filmed: let it take render_mode='rgb_array', list "
+        "that mode in metadata['render_modes'], and return an image of (height, width, 3) "
+        "from render()."
     )
 
 
@@ -298,3 +310,16 @@ def test_unregistered_environment_cannot_be_filmed(tmp_path):
 def test_video_path_must_end_in_a_known_format(tmp_path):
     with pytest.raises(ValueError, match=r"got 'a\.avi'"):
         check_video_path(tmp_path / "a.avi")
+
+
+def test_an_episode_that_goes_on_after_its_declared_length_is_no_result():
+    class Longer(Counter):
+        @property
+        def spec(self):
+            return replace(super().spec, episode_length=2)
+
+    def still(params, key, observation):
+        return jnp.zeros((len(observation), 1))
+
+    with pytest.raises(ValueError, match="must end within the 2 steps of its spec"):
+        roll_out(jax.random.key(0), None, Longer(), still, 4)

@@ -3,15 +3,17 @@
 import pytest
 
 from helpers.study_examples import write_certificate, write_synthetic_runs
-from orac.experiments.limit import LIMIT, too_fast
+from orac.experiments.limit import LIMIT, standing_note, too_fast
 from orac.experiments.records import collect
 from orac.experiments.study import plan, with_settings
 
 
 def test_runs_use_seeds_that_no_setting_was_chosen_on(tmp_path):
-    seeds = {run.config.seed for run in plan(LIMIT, None, tmp_path)}
-    assert seeds == set(range(2000, 2010))
-    assert all(run.certify for run in plan(LIMIT, None, tmp_path))
+    planned = plan(LIMIT, None, tmp_path)
+    city = {run.config.seed for run in planned if run.label == "CityLearn"}
+    assert city == set(range(2010, 2015))
+    assert {run.config.seed for run in planned} - city == set(range(2000, 2010))
+    assert all(run.certifies for run in plan(LIMIT, None, tmp_path))
 
 
 def test_the_pendulum_pays_above_six_radians_per_second():
@@ -55,12 +57,28 @@ def test_the_table_counts_certified_runs_and_the_medians_of_all_judged(runs):
     assert row["certified"] is True and row["certificate/bound"] == 4.6
 
 
+def test_certified_policies_that_stand_still_are_noted(runs):
+    study, out = runs
+    maze, _ = collect(study, out)
+    walks, stands = maze.runs
+    walks.row.update({"certified": True, "env/moved": 1.0})
+    stands.row.update({"certified": False, "env/moved": 0.01})
+    assert standing_note([maze]) == ""
+    stands.row["certified"] = True
+    sentence = "which is safe but earns little: 1 of 2 in the row 'GuardedMaze 0.15'."
+    assert standing_note([maze]).endswith(sentence)
+    # Environments other than the maze do not report `moved`.
+    stands.row["env/moved"] = None
+    assert standing_note([maze]) == ""
+
+
 def test_cases_without_a_finished_run_are_only_in_a_note(runs, tmp_path):
     study, _ = runs
     (table,) = study.make_tables(collect(study, tmp_path))
     assert table.rows == ()
     assert (
-        "No run has started of: GuardedMaze 0.15; GuardedMaze 0.10." in table.notes[-1]
+        "These cases have no runs yet: GuardedMaze 0.15; GuardedMaze 0.10."
+        in table.notes[-1]
     )
 
 

@@ -17,7 +17,7 @@ from helpers.study_examples import (
 )
 from helpers.synthetic_runs import write_run
 from orac.cli.main import main
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.experiments import run_study
 from orac.experiments.records import collect, config_hash, read_record
 from orac.experiments.run_study import STUDIES, StudyOptions
@@ -86,7 +86,7 @@ def test_table_1_of_a_record_is_that_of_the_run_directories(maze, record, tmp_pa
     assert contents(copy) == contents(record)
     found = collect(study, tmp_path / "none", folder=copy)
     for result, other in zip(found, collect(study, out), strict=True):
-        assert not serialization.difference(result.config, other.config)
+        assert not overrides.difference(result.config, other.config)
         assert len(result.runs) == 3
         for ours, theirs in zip(result.runs, other.runs, strict=True):
             assert {**theirs.row, **ours.row} == ours.row
@@ -126,7 +126,7 @@ def test_recorded_config_has_every_field(maze, record):
     study, _ = maze
     written = yaml.safe_load((record / "config.yaml").read_text())
     case = study.cases[-1]
-    flat = serialization.flatten(serialization.to_dict(replace(case.config, seed=0)))
+    flat = overrides.flatten(serialization.to_dict(replace(case.config, seed=0)))
     del flat["seed"]
     assert {**written["all"], **written["cases"][case.label]} == flat
     assert "env.params.guard_probability" in written["cases"][case.label]

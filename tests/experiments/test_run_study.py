@@ -108,12 +108,12 @@ def test_study_of_the_limit_certifies_what_it_delivers(out, pool, monkeypatch):
     assert main(command) == 0
     (row,) = csv.DictReader((folder / "runs.csv").read_text().splitlines())
     (run,) = plan(with_settings(STUDIES["limit"], 8000, assignments, [only]), [0], out)
-    assert run.has_final_checkpoint()
+    assert run.is_finished()
     record = json.loads((run.path / "certificate.json").read_text())
     assert row["certified"] == str(record["certified"]) and row["finished"] == "True"
     assert float(row["certificate_minutes"]) >= 0
     (run.path / "certificate.json").unlink()
-    assert not run.has_final_checkpoint()
+    assert not run.is_finished()
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys)
     study = with_settings(STUDIES[name], STEPS, assignments)
     runs = plan(study, range(2), out)
     for run in runs:
-        assert run.has_final_checkpoint(), run
+        assert run.is_finished(), run
     rows = [*csv.DictReader((folder / "runs.csv").read_text().splitlines())]
     assert len(rows) == 2 * len(study.cases)
     updates = (STEPS - settings["training.learning_starts"]) / 8
@@ -141,7 +141,7 @@ def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys)
         assert int(row["steps"]) == STEPS
         assert int(row["gradient_steps"]) >= updates
     for case in study.cases:
-        for pair in paper_numbers.look_up(case.key) if case.key else ():
+        for pair in paper_numbers.paper_entry(case.key) if case.key else ():
             assert paper_numbers.spread_text(pair) in printed
     if name.startswith("ablation"):
         logs = {
@@ -152,4 +152,4 @@ def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys)
         assert len(logs) == len(study.cases), "the varied field must reach the learner"
     assert "paper" in (folder / "table.md").read_text()
     assert (folder / "figure.png").stat().st_size > 5_000
-    assert "Partial study" not in printed
+    assert "This study is not complete" not in printed

@@ -5,7 +5,7 @@ import pytest
 from helpers.study_examples import render
 from helpers.synthetic_runs import write_run
 from orac.cli.options import STUDY_NAMES
-from orac.config import serialization
+from orac.config import overrides
 from orac.experiments import paper_numbers
 from orac.experiments.records import collect
 from orac.experiments.run_study import STUDIES
@@ -22,9 +22,9 @@ def test_every_case_has_its_own_directory_and_the_papers_numbers(name, tmp_path)
     runs = plan(study, range(2), tmp_path)
     assert len({run.path for run in runs}) == len(runs) == 2 * len(study.cases)
     assert len({case.label for case in study.cases}) == len(study.cases)
-    if name not in ("table1", "figure1", "limit"):
+    if name not in ("table1", "table1-iqn", "figure1", "limit"):
         for case in study.cases:
-            numbers = paper_numbers.look_up(case.key)
+            numbers = paper_numbers.paper_entry(case.key)
             assert numbers and all(len(pair) == 2 for pair in numbers), case.key
 
 
@@ -47,9 +47,19 @@ def test_studies_share_the_runs_that_they_have_in_common(tmp_path):
     }
     assert paths["figure2"] == paths["table2"]
     assert paths["figure1"] < paths["table1"]
+    assert len(paths["table1-iqn"] & paths["table1"]) == 2, "those of SAC-Lagrangian"
     for name in ("cost-optimism", "reward-optimism"):
         assert len(paths[f"ablation-{name}"] & paths["table2"]) == 2
     assert len(paths["ablation-ensemble"] & paths["table2"]) == 4
+
+
+def test_table_1_has_the_risk_form_of_the_main_text_or_of_the_appendix():
+    for name, form in (("table1", "quantile"), ("table1-iqn", "implicit")):
+        forms = {
+            (case.config.algo, case.config.agent.risk_form)
+            for case in STUDIES[name].cases
+        }
+        assert forms == {("sac-lag", "scalar"), ("wcsac", form), ("orac", form)}
 
 
 def test_configs_in_the_same_directory_are_equal(tmp_path):
@@ -97,7 +107,7 @@ def test_partial_study_renders_and_reports_what_is_missing(tmp_path):
     results = collect(study, tmp_path, runs)
     (note,) = missing_notes(results)
     assert note.startswith(
-        "Partial study. SAC-Lag, guard 0.15: seeds 1-2 have not started. WCSAC, guard "
+        "This study is not complete. SAC-Lag, guard 0.15: seeds 1-2 have not started. WCSAC, guard "
         "0.15: seed 0 is at step 40,000 of 100,000; seeds 1-2 have not started. ORAC"
     )
     (table,) = study.make_tables(results)
@@ -112,7 +122,7 @@ def test_partial_study_renders_and_reports_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize("name", STUDY_NAMES)
 def test_study_without_runs_renders(name, tmp_path):
-    assert "No run has started" in render(STUDIES[name], tmp_path)
+    assert "These cases have no runs yet" in render(STUDIES[name], tmp_path)
     assert not (tmp_path / name / "figure.png").exists()
 
 
@@ -120,7 +130,7 @@ def test_runs_of_one_case_with_different_settings_raise(tmp_path):
     study = with_settings(STUDIES["table1"], 10_000)
     case = study.cases[0]
     write_run(tmp_path, case.config, name=case.name)
-    other = serialization.override(case.config, ["seed=1", "agent.kappa=0.5"])
+    other = overrides.override(case.config, ["seed=1", "agent.kappa=0.5"])
     write_run(tmp_path, other, name=case.name)
     with pytest.raises(ValueError, match=r"has agent.kappa 0.5 and .* has 1.0. Repeat"):
         collect(study, tmp_path)

@@ -1,15 +1,18 @@
 """Tests of convergence in the maze, with answers worked out by hand, and of Table 1."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from helpers.study_examples import render, write_synthetic_runs
+from helpers.study_examples import render, write_certificate, write_synthetic_runs
 from helpers.synthetic_runs import make_config, write_rows
 from orac.config.serialization import to_dict
+from orac.experiments import table1
 from orac.experiments.launcher.schedule import PlannedRun
 from orac.experiments.records import collect, read_row
 from orac.experiments.run_study import STUDIES
-from orac.experiments.study import with_settings
+from orac.experiments.study import plan, with_settings
 from orac.experiments.table1 import (
     Convergence,
     convergence_of,
@@ -134,6 +137,16 @@ def test_table_1_counts_the_seeds_that_end_within_the_limit(maze):
         assert row[table.columns.index("within limit")] == f"{within} of 3"
 
 
+def test_table_1_counts_the_certified_policies(maze, tmp_path):
+    study, _ = maze
+    write_synthetic_runs(study, tmp_path, 2, evaluations=2, episodes=8)
+    for run in plan(study, [0, 1], tmp_path)[:6]:
+        write_certificate(run.path, certified=run.config.algo == "orac", reward=6.0)
+    (table,) = study.make_tables(collect(study, tmp_path))
+    column = table.columns.index("certified")
+    assert [row[column] for row in table.rows] == ["0 of 1", "0 of 1", "1 of 1"] * 2
+
+
 def test_table_names_every_setting_that_differs_from_the_preset(tmp_path):
     settings = ["agent.kappa=0.5", "evaluation.every=4000", "evaluation.episodes=7"]
     study = with_settings(STUDIES["table1"], 12_000, settings)
@@ -144,7 +157,7 @@ def test_table_names_every_setting_that_differs_from_the_preset(tmp_path):
         in text
     )
     assert "Changed from the preset: agent.kappa 0.5 (1.0). The paper" in text
-    assert "No run can have converged, which takes 5 evaluations: it has 3." in text
+    assert "takes 5 evaluations and no run has more than 3." in text
 
 
 def test_rows_of_the_paper_are_found_by_agent_and_probability():
@@ -167,3 +180,20 @@ def test_figure_1_shows_the_share_of_each_path(maze):
         last = [run.evaluations["path"][-20:] for run in runs]
         shares = [np.mean(np.stack(last) == code) for code in (1, -1, 0)]
         assert [*row[1:4]] == [f"{share:.0%}" for share in shares]
+
+
+def test_figure_1_draws_the_policy_of_the_last_evaluation(tmp_path, monkeypatch):
+    study = with_settings(STUDIES["figure1"], 20_000)
+    write_synthetic_runs(study, tmp_path, evaluations=2, episodes=5)
+    results = collect(study, tmp_path)
+    for result in results:
+        (result.evaluated[0].path / "checkpoints").mkdir(exist_ok=True)
+    asked = set()
+
+    def predict(rows, checkpoint=None):
+        asked.add(checkpoint)
+        return np.ones((len(rows), 2)), None
+
+    monkeypatch.setattr(table1, "load", lambda path: SimpleNamespace(predict=predict))
+    assert table1.make_path_figure(results, "") is not None
+    assert asked == {"last"}

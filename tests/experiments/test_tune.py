@@ -11,14 +11,14 @@ import pytest
 
 from helpers.browser import CHROMIUM, open_page
 from orac.cli.main import main
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.experiments import tune
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.search_space import parse_space, space_of, value_in
 from orac.experiments.tune import TuneOptions
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "helpers" / "fake_trial.py"))
-CONFIG = serialization.override(
+CONFIG = overrides.override(
     presets.preset("orac", "orac/GuardedMaze-v0", "fast"),
     ["training.total_steps=600", "agent.kappa=1.5"],
 )
@@ -232,7 +232,7 @@ def test_study_without_feasible_trials_has_no_best_config(tmp_path):
 
 
 def test_agent_without_constraints_is_tuned_for_reward(tmp_path):
-    config = serialization.override(
+    config = overrides.override(
         presets.preset("sac", "orac/GuardedMaze-v0", "fast"),
         ["training.total_steps=600"],
     )
@@ -243,7 +243,7 @@ def test_agent_without_constraints_is_tuned_for_reward(tmp_path):
 def test_another_config_or_folder_is_refused(study, tmp_path):
     out = study[0]
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    other = serialization.override(CONFIG, ["training.batch_size=32"])
+    other = overrides.override(CONFIG, ["training.batch_size=32"])
     with pytest.raises(
         ValueError, match=r"training.batch_size is 32 now and 128 in the"
     ):
@@ -291,7 +291,7 @@ def test_every_space_has_the_values_of_its_presets(kind, algo):
         ({"agent.kappa": {"low": 1, "high": 2, "log": "no"}}, "must be true or false"),
         (
             {"agent.n_step": {"low": 1.5, "high": 3, "whole": True}},
-            "a range of whole numbers must start and end with one",
+            "a range of whole numbers must start and end with a whole number",
         ),
         ({"agent.n_step": {"low": 1, "high": 300, "whole": True}}, "at most 100"),
         ({"agent.kappa": [1, 2], "agent.kappa, agent.polyak": [0.1, 1]}, "it twice"),
@@ -314,7 +314,7 @@ def test_space_of_fields_that_the_agent_does_not_use_raises():
 
 def test_whole_range_gives_whole_numbers(tmp_path):
     space = {"agent.num_quantiles": {"low": 8, "high": 16, "whole": True}}
-    config = serialization.override(CONFIG, ["agent.num_quantiles=8"])
+    config = overrides.override(CONFIG, ["agent.num_quantiles=8"])
     code, _ = run_tune(tmp_path / "study", config=config, space=space, trials=2)
     assert code == 0
     values = [

@@ -26,7 +26,7 @@ from orac.config.schema import (
 )
 from orac.core import agent as agent_core
 from orac.core import critics, replay
-from orac.core.cost_models import Context, mean_pivot
+from orac.core.cost_models import Context, pivot_location
 from orac.core.risk_forms.fixed_quantiles import grid_quantiles
 from orac.core.risk_forms.implicit import for_each_constraint, level_quantiles
 from orac.envs.base import EnvSpec, Step, step_batch, to_box
@@ -305,7 +305,7 @@ def starting_from(agent, temperature, multiplier):
 
 def inputs_at(state, observation, env, config):
     """What the networks see at one observation, in the dual form at the mean pivot."""
-    context = Context.start(1, mean_pivot(state.agent.pivot.params))
+    context = Context.start(1, pivot_location(state.agent.pivot.params))
     costs = learner_for(env.spec, config).costs
     return costs.network_inputs(jnp.asarray(observation)[None], context)
 

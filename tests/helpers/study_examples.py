@@ -60,7 +60,7 @@ class FakeTraining:
         if len(self.trained) == self.killed_at:
             raise KeyboardInterrupt
         write_run(run.out, run.config, name=run.name, rows=4, evaluations=2, episodes=8)
-        if run.certify:
+        if run.certifies:
             write_certificate(run.path, True, 6.0)
         (run.path / "checkpoints").mkdir()
         name = f"step-{run.total_steps:012d}.json"

@@ -12,12 +12,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
 from orac.envs.maze.env import GuardedMaze
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory
-from orac.training import device_loop
+from orac.training import delivery, device_loop
 from orac.training.state import TrainState, learner_for
 
 ODD_LABEL = "</script><img src=x onerror=alert(1)>|&_%"
@@ -34,7 +34,7 @@ META = {
 def make_config(algo="orac", seed=0, steps=10_000, changes=()) -> Config:
     base = presets.preset(algo, "orac/GuardedMaze-v0")
     assignments = [f"seed={seed}", f"training.total_steps={steps}", *changes]
-    return serialization.override(base, assignments)
+    return overrides.override(base, assignments)
 
 
 def write_run(
@@ -104,6 +104,9 @@ def write_run(
 def write_checkpoint(path: Path, config: Config, step: int = 10_000) -> None:
     """Save an untrained policy as the newest checkpoint of a run in the maze."""
     state = init_state(jax.random.key(config.seed), replace(config, seed=0))
+    if state.candidates:
+        # `jit` turned their doubles into floats, which training does not.
+        state = state._replace(candidates=delivery.init(state.agent, config))
     Checkpoints(path / "checkpoints").save(step, state._replace(replay=()))
 
 

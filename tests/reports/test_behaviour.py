@@ -104,6 +104,14 @@ def test_each_group_has_a_maze_and_missing_policies_a_note(groups):
     assert note.endswith("seed-002, which has no checkpoint.")
 
 
+def test_runs_that_choose_among_measured_policies_are_drawn(tmp_path):
+    changes = [*TINY, "agent.multiplier.follows=episodes"]
+    config = make_config("orac", changes=[*changes, "agent.multiplier.initial=1"])
+    write_checkpoint(write_run(tmp_path, config), config)
+    (picture,), notes = behaviour_pictures(read_results([tmp_path]).groups)
+    assert picture.name == "paths" and notes == []
+
+
 def test_one_note_names_all_runs_without_a_checkpoint(tmp_path):
     paths = [write_run(tmp_path, make_config("wcsac", seed)) for seed in range(5)]
     _, (note,) = behaviour_pictures(read_results([tmp_path]).groups)

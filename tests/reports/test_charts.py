@@ -10,6 +10,7 @@ from orac.core.risk import cvar
 from orac.evaluation.result import risk_of_episodes, value_at_risk
 from orac.reports import charts, report
 from orac.reports.matplotlib_figures import draw_line_charts
+from orac.reports.plotly_figures import to_plotly
 from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import (
     average_curves,
@@ -110,7 +111,9 @@ def test_a_star_marks_the_delivered_policy(tmp_path):
     assert (mark.label, mark.x, mark.y) == ("orac", 6000, 4.5)
     assert mark.text == "delivered by seed 0: 4.5 on 900 episodes"
     text = report.render([tmp_path], "markdown")
-    assert "| 4.5 (CVaR at 0.05, limit 5) | yes" in text and "not certified" in text
+    assert "| 4.5 (CVaR at 0.05, limit 5) | yes" in text and "| none " in text
+    (path / "certificate.json").write_text('{"certified": false, "looks": []}')
+    assert "| not certified " in report.render([tmp_path], "markdown")
     bound = {"estimate": 4.1, "upper": 4.631, "limit": 5.0}
     look = {"reward": 5.4, "episodes": 2700, "bounds": [bound]}
     certificate = {"certified": True, "step": 8000, "confidence": 0.95, "looks": [look]}
@@ -138,6 +141,16 @@ def test_a_damaged_record_of_the_delivery_leaves_the_run_out_with_a_note(
     (path / "delivered.json").write_text(text)
     found = read_results([tmp_path])
     assert len(found.runs) == 1 and "delivered.json" in found.notes[0]
+
+
+def test_a_chart_with_a_single_step_starts_at_zero(tmp_path):
+    write_run(tmp_path, make_config(), evaluations=1)
+    groups = read_results([tmp_path]).groups
+    reward = charts.learning_charts(groups)[0]
+    assert reward.x_range == pytest.approx((0, 10_100))
+    assert to_plotly(reward, ["orac"])["layout"]["xaxis"]["range"][0] == 0
+    assert draw_line_charts([[reward]]).axes[0].get_xlim()[0] == 0
+    assert charts.training_charts(groups)[0].x_range is None
 
 
 def test_multiplier_and_risk_have_the_limit_in_the_critics_units(groups):

@@ -5,7 +5,10 @@ import pytest
 
 from helpers.synthetic_runs import make_config, write_run
 from orac.cli.main import main
-from orac.evaluation.intervals import difference_interval, probability_of_improvement
+from orac.evaluation.seed_intervals import (
+    difference_interval,
+    probability_of_improvement,
+)
 from orac.reports.compare import (
     compare,
     describe_wins,
@@ -122,7 +125,7 @@ def test_run_cannot_be_compared_with_itself(root):
 
 def test_runs_without_evaluations_are_an_error_that_says_what_to_do(root, tmp_path):
     path = write_run(tmp_path, make_config(), until=1000)
-    with pytest.raises(ValueError, match=r"B must have runs with evaluations") as error:
+    with pytest.raises(ValueError, match=r"B must have at least one run with") as error:
         compare(root / "orac", tmp_path)
     assert f"orac evaluate {path} --out DIR" in str(error.value)
 
@@ -239,3 +242,13 @@ def test_metric_without_a_better_direction_is_not_ranked(results):
     titles = {win.title for win in find_wins(results.groups)}
     assert {"reward", "worst cost", "never arrived"} <= titles
     assert "took the long path" not in titles
+
+
+def test_sides_of_different_tasks_or_sizes_have_notes(tmp_path):
+    easy = ["env.params.guard_probability=0.05"]
+    write_run(tmp_path / "a", make_config(changes=easy), episodes=20)
+    write_run(tmp_path / "b", make_config(), episodes=50)
+    notes = compare(tmp_path / "a", tmp_path / "b")[0].notes
+    assert any("differ in env.params.guard_probability, so" in note for note in notes)
+    assert any("have 20 to 50 episodes. With fewer episodes" in note for note in notes)
+    assert len({*notes}) == len(notes)

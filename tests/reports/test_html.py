@@ -65,7 +65,7 @@ def test_large_pictures_are_named_instead_of_shown(study, monkeypatch):
     monkeypatch.setattr(html, "_PICTURE_BYTES", 10)
     text = report.render([study])
     assert 'src="data:image/png' not in text
-    assert "Left out for size" in text and "maze.png" in text
+    assert "Left out, because they are too large" in text and "maze.png" in text
 
 
 def test_report_on_a_single_unfinished_run_says_so(tmp_path):

@@ -1,6 +1,7 @@
 """Tests of charts drawn with matplotlib."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,15 @@ def test_axes_have_the_titles_means_and_limits_of_the_charts(learning):
     assert reward.lines[0].get_label() == "orac (5 seeds)"
     assert cost.lines[-1].get_label() == "limit 5"
     assert {*cost.lines[-1].get_ydata()} == {5.0}
+
+
+def test_long_titles_of_neighbours_do_not_overlap(learning):
+    long = replace(learning[0][0], title="Risk of a cost with a very long name " * 2)
+    figure = draw_line_charts([[long, long]])
+    figure.draw_without_rendering()
+    left, right = (axes._left_title for axes in figure.axes)
+    assert "\n" in left.get_text()
+    assert left.get_window_extent().x1 < right.get_window_extent().x0
 
 
 def test_bands_are_drawn_for_several_seeds_but_not_for_one(learning):

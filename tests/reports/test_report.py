@@ -11,7 +11,7 @@ import pytest
 from helpers.command_examples import train_arguments
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.cli.main import main
-from orac.evaluation.intervals import interquartile_mean, mean_interval
+from orac.evaluation.seed_intervals import interquartile_mean, mean_interval
 from orac.reports import report
 from orac.reports.run_reader import read_results
 from orac.reports.seed_statistics import seed_mean, seed_values
@@ -53,7 +53,7 @@ def test_interquartile_mean_is_cut_at_the_bounds_of_a_cost(tmp_path):
 @pytest.mark.parametrize(
     ("risks", "verdict"),
     [
-        ((2.0, 2.1, 2.2), "kept"),
+        ((2.0, 2.1, 2.2), "within"),
         ((9.0, 9.1, 9.2), "broken"),
         ((2.0, 5.0, 8.0), "undecided"),
         ((2.0,), "below, one seed"),
@@ -62,7 +62,7 @@ def test_interquartile_mean_is_cut_at_the_bounds_of_a_cost(tmp_path):
         ((9.0, 9.0, 9.0), "above, all 3 seeds equal"),
     ],
 )
-def test_limit_is_kept_only_if_the_whole_interval_is_below(risks, verdict):
+def test_a_risk_is_within_its_limit_only_if_the_whole_interval_is_below(risks, verdict):
     assert report._limit_verdict(mean_interval(np.array(risks)), 5.0) == verdict
 
 

@@ -9,8 +9,8 @@ from helpers.synthetic_runs import make_config
 from orac.config.schema import EnvConfig
 from orac.core.risk import cvar
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.intervals import mean_interval
 from orac.evaluation.result import risk_of_episodes
+from orac.evaluation.seed_intervals import mean_interval
 from orac.reports.run_reader import Group, Run
 from orac.reports.seed_statistics import (
     average_curves,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from orac.evaluation.intervals import Interval
+from orac.evaluation.seed_intervals import Interval
 from orac.reports.tables import Table, cell, number, span, to_html, to_latex, to_text
 
 

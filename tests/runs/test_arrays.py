@@ -249,6 +249,7 @@ def test_a_pickle_is_never_run(tmp_path):
 
 
 ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
+TWICE = json.dumps([ENTRY]).replace('"shape"', '"shape": [2], "shape"').encode()
 
 
 @pytest.mark.parametrize(
@@ -261,6 +262,7 @@ ENTRY = {"path": "['w']", "kind": "array", "dtype": "float32", "shape": [3]}
         (with_checksum({"path": 1}), "header cannot be read"),
         (with_checksum([{**ENTRY, "shape": 3}], bytes(12)), "header cannot be read"),
         (with_checksum(b"[" * 100_000), "header cannot be read"),
+        (with_checksum(TWICE, bytes(12)), "header cannot be read"),
         (with_checksum([ENTRY, ENTRY], bytes(24)), "names a leaf twice"),
         (with_checksum([ENTRY], bytes(11)), "header does not fit its size"),
         (with_checksum([{**ENTRY, "shape": [10**12]}]), "has shape"),

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import socket
 import subprocess
@@ -14,18 +15,24 @@ import numpy as np
 import pytest
 
 from helpers.run_examples import make_state
+from orac.config import serialization
 from orac.config.presets import preset
 from orac.runs import directory, machine
-from orac.runs.atomic_io import DiskError
+from orac.runs.atomic_io import DiskError, write_text
 from orac.runs.directory import (
     LOGS,
     RunDirectory,
+    acquire_lock,
+    certificate_problem,
+    config_checksum,
     evaluation_path,
     read_config,
     read_meta,
     run_path,
     safe_name,
     save_evaluation,
+    valid_certificate,
+    write_meta,
 )
 
 CONFIG = {"algo": "orac", "tail": 0.05, "hidden": [64, 64], "limit": None}
@@ -58,6 +65,12 @@ def test_meta_describes_the_machine(tmp_path):
 def test_the_commit_is_that_of_the_folders_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    # A Git hook that runs the tests names its own repository, and a user's settings may sign
+    # every commit.
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     assert machine._commit(tmp_path) is None
 
     def git(*arguments):
@@ -95,10 +108,10 @@ def test_a_resume_on_another_machine_gives_warnings(tmp_path, monkeypatch):
         monkeypatch.setattr(machine, "count_threads", lambda: 99)
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
         assert run.machine_differences() == [
-            f"The run was started with threads {threads} and continues with 99: it may "
-            "not end bit-identical to an uninterrupted one.",
-            "The run was started with OMP_NUM_THREADS unset and continues with 3: it may "
-            "not end bit-identical to an uninterrupted one.",
+            f"The run was started with threads {threads} and continues with 99: its "
+            "results may not be bit-identical to those of an uninterrupted run.",
+            "The run was started with OMP_NUM_THREADS unset and continues with 3: its "
+            "results may not be bit-identical to those of an uninterrupted run.",
         ]
 
 
@@ -143,7 +156,7 @@ def test_a_negative_seed_raises_an_error(tmp_path):
 def test_a_second_run_in_the_same_directory_raises_an_error(tmp_path):
     with create(tmp_path) as run:
         path = run.path
-    with pytest.raises(FileExistsError, match=r"already holds a run. .*orac resume"):
+    with pytest.raises(FileExistsError, match=r"already holds a run\. Choose another"):
         create(tmp_path, config={"other": 1})
     assert read_config(path) == CONFIG
     with RunDirectory.open(path) as again:
@@ -186,8 +199,10 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("options", [[], ["--fork"], ["--fork", "--slow"]])
-def test_a_killed_process_releases_its_run(tmp_path, options):
+def test_a_killed_process_releases_its_run(tmp_path, options, monkeypatch):
     """A worker that it forked may live on, and may be slow to drop the lock."""
+    # On a busy machine, the worker may get no processor for some seconds.
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT", 60.0)
     with create(tmp_path) as run:
         path = run.path
     holder = subprocess.Popen(
@@ -386,3 +401,143 @@ def test_an_evaluation_is_saved_as_a_run(tmp_path):
     with pytest.raises(FileExistsError, match="already holds a run or an evaluation"):
         evaluation_path(tmp_path, evaluation_config(), "again")
     assert not evaluation_path(tmp_path, evaluation_config(1), "again").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.csv"])
+def test_a_file_with_a_second_name_elsewhere_is_not_written(tmp_path, name):
+    victim = tmp_path / "victim"
+    victim.write_text("my notes")
+    with create(tmp_path) as run:
+        (run.path / name).unlink(missing_ok=True)
+        os.link(victim, run.path / name)
+        with pytest.raises(DiskError, match="a hard link"):
+            acquire_lock(run.path) if name == "lock" else run.log("metrics", ["a"])
+    assert victim.read_text() == "my notes"
+
+
+def test_an_unfinished_file_with_a_second_name_elsewhere_is_replaced(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("my notes")
+    os.link(victim, tmp_path / ".tmp-a.json")
+    write_text(tmp_path / "a.json", "new")
+    assert (tmp_path / "a.json").read_text() == "new"
+    assert victim.read_text() == "my notes"
+
+
+def test_a_key_that_occurs_twice_in_json_is_an_error(tmp_path):
+    with create(tmp_path) as run:
+        (run.path / "meta.json").write_text('{"a": {"b": 1, "b": 2}}')
+        with pytest.raises(ValueError, match="it has the key 'b' twice"):
+            read_meta(run.path)
+
+
+def test_a_list_of_meta_that_is_none_is_an_error(tmp_path):
+    with create(tmp_path) as run:
+        write_meta(run.path, {"extended": 7, "resumed_at_commits": "abc"})
+        with pytest.raises(ValueError, match=r"extended in .* must be a list, got 7"):
+            run.extend({}, 10, 20)
+        with pytest.raises(
+            ValueError, match=r"resumed_at_commits in .* must be a list"
+        ):
+            run.note_commit()
+
+
+BOUND = {"estimate": 4.0, "upper": 4.6, "limit": 5.0}
+LOOK = {"certified": True, "episodes": 2700, "reward": 6.0, "bounds": [BOUND]}
+CERTIFICATE = {
+    "certified": True,
+    "confidence": 0.95,
+    "env": "orac/GuardedMaze-v0",
+    "seed": 0,
+    "step": 80,
+    "trained_steps": 100,
+    "looks": [LOOK],
+}
+
+
+def in_look(**changes):
+    return {"looks": [{**LOOK, **changes}]}
+
+
+def in_bound(**changes):
+    return in_look(bounds=[{**BOUND, **changes}])
+
+
+def certified_run(root, **changes):
+    """A run of 100 steps, with a certificate that fits it apart from the changes."""
+    config = serialization.to_dict(evaluation_config())
+    with RunDirectory.create(root, "env", "orac", 0, config) as run:
+        path = run.path
+    (path / "checkpoints").mkdir()
+    (path / "checkpoints" / "step-000000000100.json").touch()
+    record = {**CERTIFICATE, "config": config_checksum(path), **changes}
+    (path / "certificate.json").write_text(json.dumps(record))
+    return path
+
+
+def test_a_certificate_is_valid_for_its_own_run_also_without_a_checksum(tmp_path):
+    path = certified_run(tmp_path)
+    assert certificate_problem(path) == "" and valid_certificate(path)["certified"]
+    (path / "certificate.json").write_text(json.dumps(CERTIFICATE))
+    assert certificate_problem(path) == ""
+    (path / "certificate.json").unlink()
+    assert certificate_problem(path) == "" and valid_certificate(path) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"config": "that of another run"}, "a run with another config"),
+        ({"env": "Pendulum-v1"}, "a run with another config"),
+        ({"seed": 1}, "a run with another config"),
+        ({"trained_steps": 50}, "when the run had 50 steps, and now it has 100"),
+        ({"looks": []}, "its bounds are not within the limits"),
+        (in_bound(upper=5.5), "its bounds are not within the limits"),
+        (in_bound(upper=math.nan), "its bounds are not within the limits"),
+        (in_bound(upper=-1), "its bounds are not within the limits"),
+        (in_bound(limit=6.0), "it was edited"),
+        (in_bound(estimate=7.0), "it was edited"),
+        (in_bound(estimate=math.nan), "it was edited"),
+        (in_look(certified=False), "it was edited"),
+        (in_look(episodes=0), "it was edited"),
+        (in_look(episodes=math.inf), "it was edited"),
+        (in_look(reward="high"), "it was edited"),
+        ({"certified": "no"}, "it was edited"),
+        ({"certified": 1}, "it was edited"),
+        ({"confidence": 5}, "it was edited"),
+        ({"confidence": math.nan}, "it was edited"),
+        ({"confidence": "0.95"}, "it was edited"),
+        ({"step": 101}, "it was edited"),
+        ({"step": True}, "it was edited"),
+        ({"step": 79.5}, "it was edited"),
+    ],
+)
+def test_a_certificate_of_another_run_or_time_is_ignored(tmp_path, changes, says):
+    path = certified_run(tmp_path, **changes)
+    assert says in certificate_problem(path)
+    assert valid_certificate(path) is None
+
+
+@pytest.mark.parametrize("field", ["certified", "confidence", "step", "looks"])
+def test_a_certificate_that_lacks_a_field_is_ignored(tmp_path, field):
+    path = certified_run(tmp_path)
+    record = json.loads((path / "certificate.json").read_text())
+    del record[field]
+    (path / "certificate.json").write_text(json.dumps(record))
+    assert "is ignored, because" in certificate_problem(path)
+
+
+def test_a_certificate_with_another_limit_is_ignored(tmp_path):
+    path = certified_run(tmp_path)
+    text = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(text.replace("limit: 5.0", "limit: 4.9"))
+    assert "a run with another config" in certificate_problem(path)
+
+
+def test_more_steps_do_not_change_the_checksum_of_a_config(tmp_path):
+    path = certified_run(tmp_path)
+    before, config = config_checksum(path), read_config(path)
+    config["training"] |= {"total_steps": 900, "schedule_steps": 800}
+    with RunDirectory.open(path) as run:
+        run.extend(config, 100, 900)
+    assert config_checksum(path) == before

@@ -188,7 +188,8 @@ def test_a_missing_tensorboard_is_logged_in_one_line(tmp_path, monkeypatch, capl
     with caplog.at_level(logging.INFO, logger="orac"):
         assert open_trackers(["tensorboard"], tmp_path, {}) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "No TensorBoard events: pip install 'orac-rl[tensorboard]' for them."
+        "No TensorBoard events are written. To get them, run pip install "
+        "'orac-rl[tensorboard]'."
     ]
 
 

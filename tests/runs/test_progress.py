@@ -60,6 +60,16 @@ def test_plain_lines_are_printed_every_few_seconds_and_at_the_end():
     assert shown == [1, 14, 27, 40, 53, 66, 79, 92, 100]
 
 
+def test_plain_lines_without_news_are_rare():
+    progress, clock, stream = make(line_seconds=5.0)
+    for _ in range(110):
+        clock.now += 1
+        progress.update(0, {"seed 0": "0%"})
+    progress.update(0, {"seed 0": "1%"})
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[-1] for line in lines] == ["0%", "0%", "1%"]
+
+
 def test_a_long_line_is_neither_wrapped_nor_coloured():
     progress, clock, stream = make()
     clock.now += 1
@@ -129,6 +139,9 @@ def test_the_speed_excludes_the_compilation():
     for step in range(200, 3200, 100):
         clock.now += 1
         progress.update(step)
+        if step == 300:
+            # Two of the first three updates took one second.
+            assert progress.line().endswith("  100 steps/s  left 0:16:37")
     # 969 seconds are left: (100,000 - 3,100) / 100.
     assert progress.line().endswith("  100 steps/s  left 0:16:09")
 

@@ -123,7 +123,9 @@ def test_a_replay_on_device_is_saved_and_donated_without_a_copy(tmp_path):
 
 def test_another_capacity_raises_an_error(tmp_path):
     segments = save_segments(tmp_path, make_replay(5, 10), [])
-    with pytest.raises(ValueError, match="saved replay holds 10 rows, this run's 20"):
+    with pytest.raises(
+        ValueError, match="saved replay holds 10 rows, but this run's holds 20"
+    ):
         load_replay(tmp_path, make_replay(0, 20), SavedReplay(10, 5, segments))
 
 

@@ -81,7 +81,7 @@ def test_notes_report_other_parameters_and_numbers_of_episodes(root, tmp_path):
     assert main([*options, change, f"--out={tmp_path}"]) == 0
     notes = " ".join(read_results([root, tmp_path]).notes)
     assert "differ in env.params" in notes and "not of the same task" in notes
-    assert "have 20 to 50 episodes: CVaR and worst cost come out lower" in notes
+    assert "have 20 to 50 episodes. With fewer episodes, CVaR and worst cost" in notes
 
 
 def test_an_existing_directory_raises_an_error_before_any_episode(

@@ -72,8 +72,9 @@ def test_a_finished_run_is_trained_further_and_an_interruption_changes_nothing(
 ):
     whole, _ = resume(run, total_timesteps=LATER)
     assert (
-        "the schedules of this run end at step 1,600 and it continues to 2,560. From there "
-        "on the shift radius stays 0, the learning rates stay at 0.2 of their first values."
+        "the schedules of this run end at step 1,600, but the run continues to step 2,560. "
+        "After step 1,600 the shift radius stays at 0 and the learning rates stay at 0.2 "
+        "times their initial values."
     ) in caplog.text
     assert whole.num_timesteps == LATER
     config = serialization.load(run / "config.yaml").training
@@ -227,3 +228,13 @@ def test_commands_continue_a_run_and_start_one_from_another(
         json.loads((longer / "delivered.json").read_text())["written_at_step"] == 1440
     )
     assert [*longer.glob("checkpoints/replay/*.arrays")]
+
+
+def test_a_run_is_resumed_only_with_its_own_cost_function(run, monkeypatch):
+    monkeypatch.setattr(orac.api.loading, "other_cost_fn", lambda *_: "mine:cheap")
+    says = (
+        r"must be resumed with its own cost function, None, but got mine:cheap\. .* "
+        r"--cost-fn mine:cheap$"
+    )
+    with pytest.raises(ValueError, match=says):
+        resume(run, total_timesteps=LATER)

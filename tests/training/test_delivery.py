@@ -1,5 +1,6 @@
 """Which policy a run delivers: candidates, second tests and the choice of the action."""
 
+import json
 from dataclasses import replace
 
 import jax
@@ -135,9 +136,9 @@ def test_a_lucky_policy_is_found_out_by_its_second_test():
 def test_only_the_ten_of_highest_reward_are_kept():
     rewards = [20, *range(1, 13)]
     candidates = considered(*((reward, 5) for reward in rewards))
-    held = sorted(candidates.reward[: delivery.KEPT])
+    held = sorted(candidates.reward[: delivery.MAX_CANDIDATES])
     assert held == [*range(4, 13), 20]
-    assert candidates.episodes[delivery.KEPT] == 0
+    assert candidates.episodes[delivery.MAX_CANDIDATES] == 0
     order = [candidates.reward[i] for i in delivery.ranked(candidates)]
     assert order == sorted(held, reverse=True)
     # One that is worse than all of them is not taken.
@@ -250,14 +251,18 @@ def test_considering_does_not_change_what_was_given():
 
 def test_the_candidate_of_a_certificate_is_found_by_its_step(tmp_path):
     candidates = considered((3, 5), (2, 5))
-    assert delivery.certified_place(tmp_path, candidates) is None
-    for text, place in (
-        ('{"certified": true, "step": 200}', 1),
-        ('{"certified": false, "step": 200}', None),
-        ('{"certified": true, "step": 300}', None),
-        ('{"certified": true, "step": [200]}', None),
-        ('{"certified": true, "step": 0}', None),
+    (tmp_path / "config.yaml").write_text("constraints: [{limit: 5}]")
+    assert delivery.certified_index(tmp_path, candidates) is None
+    looks = [{"episodes": 9, "reward": 2, "bounds": [{"upper": 4, "estimate": 3}]}]
+    for certified, step, place in (
+        (True, 200, 1),
+        (False, 200, None),
+        (True, 300, None),
+        (True, [200], None),
+        (True, 0, None),
     ):
-        (tmp_path / "certificate.json").write_text(text)
-        assert delivery.certified_place(tmp_path, candidates) == place, text
-    assert number_of(delivery.delivered(delivery.only(candidates, 1))) == 2
+        record = {"certified": certified, "confidence": 0.95, "step": step}
+        record["looks"] = looks
+        (tmp_path / "certificate.json").write_text(json.dumps(record))
+        assert delivery.certified_index(tmp_path, candidates) == place, record
+    assert number_of(delivery.delivered(delivery.keep_only(candidates, 1))) == 2

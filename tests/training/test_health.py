@@ -98,7 +98,7 @@ def test_a_number_of_the_environment_is_named_before_what_came_of_it(name):
         check_report(wrong, 0, 2, LAST_GOOD)
     assert str(error.value) == (
         f"the environment's {name} must be finite, but it was not at step 6. {LAST_GOOD} "
-        "Its step returned it: fix it there."
+        "The environment's step returned this value: fix it there."
     )
 
 
@@ -119,8 +119,17 @@ def test_a_negative_cost_stops_the_run_with_its_step(paid, ended, step):
         check_report(wrong, 0, 2, LAST_GOOD)
     assert str(error.value) == (
         "the environment's cost must be at least 0, but one was negative at step "
-        f"{step}. {LAST_GOOD} Its step returned it: fix it there."
+        f"{step}. {LAST_GOOD} The environment's step returned this value: fix it there."
     )
+
+
+def test_a_negative_cost_in_the_first_round_of_a_stretch_is_found():
+    wrong = report()
+    wrong.totals.cost[:, 1, 0] = 3.0
+    before = np.array([[0.0], [4.0]])
+    with pytest.raises(NegativeCostError, match="negative at step 202"):
+        check_report(wrong, 100, 2, LAST_GOOD, before)
+    check_report(wrong, 100, 2, LAST_GOOD, np.minimum(before, 3.0))
 
 
 def test_a_cost_that_starts_again_with_its_episode_is_sound():

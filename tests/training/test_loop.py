@@ -27,7 +27,7 @@ from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery
 from orac.training.device_loop import DeviceRunner
-from orac.training.loop import steer_run, uses_mean
+from orac.training.loop import steer_run
 from orac.training.train_step import StepReport
 
 LOGS = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
@@ -207,9 +207,8 @@ def episodes_of(cost, count):
 def steer(runner, step):
     """The metrics after an evaluation of 60 episodes at this step."""
     report = StepReport(*[()] * len(StepReport._fields))
-    return steer_run(
-        runner, report, episodes_of(runner.costs[uses_mean(runner)], 60), step
-    )
+    uses_mean = delivery.uses_mean(runner.state.agent, runner.config)
+    return steer_run(runner, report, episodes_of(runner.costs[uses_mean], 60), step)
 
 
 def test_the_better_action_is_deployed_and_empties_the_window():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from helpers.agent_examples import learner_of, make_agent, small_config
+from orac import envs
+from orac.config import presets
 from orac.config.schema import (
     Constraint,
     MultiplierConfig,
@@ -19,6 +21,7 @@ from orac.core import agent as agent_core
 from orac.core import risk
 from orac.evaluation.result import Episodes
 from orac.training import measurement
+from orac.training.state import problem_for
 
 TOTAL = 10_000
 LENGTH = 10
@@ -52,13 +55,30 @@ def evenly(value, count=60):
     return np.full(count, float(value))
 
 
+def test_the_penalty_tail_changes_the_risk_of_the_critics_but_not_the_measured_one():
+    config = presets.preset("orac", "orac/GuardedMaze-v0", "fast")
+    changed = replace(config, agent=replace(config.agent, penalty_tail=0.5))
+    spec = envs.make("orac/GuardedMaze-v0").spec
+    assert problem_for(spec, config).constraints[0].measure == RiskMeasure("cvar", 0.05)
+    problem = problem_for(spec, changed)
+    assert problem.constraints[0].measure == RiskMeasure("cvar", 0.5)
+    assert problem.limits == problem_for(spec, config).limits
+    costs = np.where(np.arange(200) < 10, 20.0, 4.0)
+    for run in (config, changed):
+        reading = measurement.window_risk(filled(run, costs), 0, run)
+        assert reading is not None and reading.risk[0] == pytest.approx(20.0)
+
+
 def test_the_window_holds_ten_of_the_tail_and_at_least_sixty():
     for tail, size in ((1.0, 60), (0.25, 60), (0.1, 100), (0.05, 200)):
-        assert measurement.window_size((Constraint("cost", 4.0, tail),)) == size
+        constraint = Constraint("cost", 4.0, tail)
+        assert measurement.window_size(config_of(constraint)) == size
+        # SAC-Lagrangian measures the mean, so its window does not depend on the tail.
+        assert measurement.window_size(config_of(constraint, algo="sac-lag")) == 60
     both = (Constraint("cost", 4.0, 0.5), Constraint("other", 4.0, 0.02))
-    assert measurement.window_size(both) == 500
+    assert measurement.window_size(config_of(*both)) == 500
     wang = Constraint("cost", 4.0, risk="wang", risk_parameter=0.5)
-    assert measurement.window_size((wang,)) == 100
+    assert measurement.window_size(config_of(wang)) == 100
 
 
 @pytest.mark.parametrize("batches", [(60,), (59, 2), (30, 50, 7), (200,), (1,) * 90])
@@ -81,33 +101,33 @@ def test_adding_does_not_change_the_window_that_was_given():
 
 def test_nothing_is_read_until_the_window_is_full():
     config = config_of()
-    assert measurement.read(filled(config, evenly(3.0, 59)), 0, config) is None
-    reading = measurement.read(filled(config, evenly(3.0, 60)), 0, config)
-    assert reading is not None and reading.episodes == 60
-    np.testing.assert_allclose(reading.risk, [3.0], rtol=1e-6)
+    assert measurement.window_risk(filled(config, evenly(3.0, 59)), 0, config) is None
+    window = measurement.window_risk(filled(config, evenly(3.0, 60)), 0, config)
+    assert window is not None and window.episodes == 60
+    np.testing.assert_allclose(window.risk, [3.0], rtol=1e-6)
 
 
 def test_episodes_older_than_a_tenth_of_the_run_are_not_used():
     config = config_of()
     measured = filled(config, evenly(9.0, 30), step=1000)
     measured = measurement.add(measured, np.full((30, 1), 2.0), 1500)
-    both = measurement.read(measured, 2000, config)
+    both = measurement.window_risk(measured, 2000, config)
     assert both is not None and both.episodes == 60 and both.risk[0] > 8.9
-    newer = measurement.read(measured, 2001, config)
+    newer = measurement.window_risk(measured, 2001, config)
     assert newer is not None and newer.episodes == 30
     np.testing.assert_allclose(newer.risk, [2.0], rtol=1e-6)
     # Less than half of a window is not enough.
-    assert measurement.read(measured, 2501, config) is None
+    assert measurement.window_risk(measured, 2501, config) is None
 
 
 def test_an_emptied_window_starts_again():
     config = config_of()
-    measured = measurement.emptied(filled(config, evenly(9.0)))
-    assert measurement.read(measured, 0, config) is None
+    measured = measurement.empty_window(filled(config, evenly(9.0)))
+    assert measurement.window_risk(measured, 0, config) is None
     measured = measurement.add(measured, np.full((59, 1), 1.0), 0)
-    assert measurement.read(measured, 0, config) is None
+    assert measurement.window_risk(measured, 0, config) is None
     measured = measurement.add(measured, np.full((1, 1), 1.0), 0)
-    np.testing.assert_allclose(measurement.read(measured, 0, config).risk, [1.0])
+    np.testing.assert_allclose(measurement.window_risk(measured, 0, config).risk, [1.0])
 
 
 @pytest.mark.parametrize(
@@ -125,10 +145,10 @@ def test_an_emptied_window_starts_again():
 def test_the_window_has_the_risk_of_its_sample_in_any_measure(constraint):
     config = config_of(constraint)
     costs = np.random.default_rng(0).exponential(4.0, 250)
-    reading = measurement.read(filled(config, costs), 0, config)
-    sample = jnp.asarray(costs[-measurement.window_size(config.constraints) :])
+    window = measurement.window_risk(filled(config, costs), 0, config)
+    sample = jnp.asarray(costs[-measurement.window_size(config) :])
     expected = risk.sample_risk(sample, constraint.measure)
-    np.testing.assert_allclose(reading.risk, [expected], rtol=1e-4)
+    np.testing.assert_allclose(window.risk, [expected], rtol=1e-4)
 
 
 def test_every_constraint_is_read_on_its_own_cost():
@@ -136,15 +156,15 @@ def test_every_constraint_is_read_on_its_own_cost():
     config = config_of(*constraints)
     costs = np.stack([np.arange(60.0), 100 - np.arange(60.0)], axis=1)
     measured = measurement.add(measurement.init(config), costs, 0)
-    reading = measurement.read(measured, 0, config)
-    np.testing.assert_allclose(reading.risk, [44.5, 70.5], rtol=1e-5)
-    assert reading.improving.tolist() == [False, True]
+    window = measurement.window_risk(measured, 0, config)
+    np.testing.assert_allclose(window.risk, [44.5, 70.5], rtol=1e-5)
+    assert window.improving.tolist() == [False, True]
 
 
 def test_sac_lagrangian_holds_the_mean_whatever_the_tail():
     config = config_of(algo="sac-lag")
-    reading = measurement.read(filled(config, np.arange(60.0)), 0, config)
-    np.testing.assert_allclose(reading.risk, [29.5], rtol=1e-6)
+    window = measurement.window_risk(filled(config, np.arange(60.0)), 0, config)
+    np.testing.assert_allclose(window.risk, [29.5], rtol=1e-6)
 
 
 def test_the_jackknife_error_of_a_mean_is_its_standard_error():
@@ -170,8 +190,8 @@ def test_a_risk_is_improving_only_if_it_falls_by_more_than_a_standard_error():
     noise = np.random.default_rng(3).normal(0, 1, 30)
     for fall, improving in ((0.05, False), (3.0, True), (-3.0, False)):
         costs = np.concatenate([20 + noise, 20 - fall + noise[::-1]])
-        reading = measurement.read(filled(config, costs), 0, config)
-        assert reading.improving.tolist() == [improving], fall
+        window = measurement.window_risk(filled(config, costs), 0, config)
+        assert window.improving.tolist() == [improving], fall
 
 
 def steered(config, measured, step, agent=None):
@@ -185,22 +205,22 @@ def steered(config, measured, step, agent=None):
 
 def test_the_multiplier_rests_until_the_window_is_full_and_then_moves():
     config = config_of()
-    agent, measured, reading = steered(config, filled(config, evenly(8.0, 59)), 300)
-    assert reading is None and agent.multiplier.value[0] == 1
+    agent, measured, window = steered(config, filled(config, evenly(8.0, 59)), 300)
+    assert window is None and agent.multiplier.value[0] == 1
     # It moves by the steps since it could first have moved, not since the start.
     assert measured.moved_at == 300
     measured = measurement.add(measured, np.full((1, 1), 8.0), 600)
-    agent, measured, reading = steered(config, measured, 600, agent)
+    agent, measured, window = steered(config, measured, 600, agent)
     # The risk is twice the limit, so the error of 1.05 is clipped to 1: 30 episodes' worth
     # of steps at one unit in 300 episodes.
     np.testing.assert_allclose(agent.multiplier.integral, [0.1], rtol=1e-5)
-    assert measured.moved_at == 600 and reading.episodes == 60
+    assert measured.moved_at == 600 and window.episodes == 60
 
 
 def test_nothing_moves_during_the_warm_up():
     config = config_of(learning_starts=500)
-    agent, measured, reading = steered(config, filled(config, evenly(8.0)), 499)
-    assert reading is None and agent.multiplier.value[0] == 1
+    agent, measured, window = steered(config, filled(config, evenly(8.0)), 499)
+    assert window is None and agent.multiplier.value[0] == 1
     assert measured.moved_at == 499 and agent.steering.clock == 0
 
 
@@ -288,7 +308,7 @@ def test_a_run_without_settled_time_in_its_last_third_is_stuck():
     settled = measured._replace(settled_at=np.int32(3000))
     assert not measurement.is_stuck(settled, 4500, config)
     assert measurement.is_stuck(settled, 4501, config)
-    cycling = settled._replace(crossings=np.int32(measurement.MOST_CROSSINGS))
+    cycling = settled._replace(crossings=np.int32(measurement.MAX_CROSSINGS))
     assert measurement.is_stuck(cycling, 4000, config)
     enough = measured._replace(restarts=np.int32(2))
     assert not measurement.is_stuck(enough, 4000, config)
@@ -345,8 +365,8 @@ def test_metrics_have_a_risk_only_when_the_window_is_full():
     row = measurement.metrics(few, None, 0, agent, config)
     assert row["measured/episodes"] == 20 and math.isnan(row["measured/risk/cost"])
     full = filled(config, evenly(3.0))
-    reading = measurement.read(full, 0, config)
-    row = measurement.metrics(full, reading, 0, agent, config)
+    window = measurement.window_risk(full, 0, config)
+    row = measurement.metrics(full, window, 0, agent, config)
     assert row["measured/risk/cost"] == pytest.approx(3.0)
     assert row["measured/limit/cost"] == 4.0
 
@@ -375,8 +395,14 @@ def test_a_single_environment_plays_the_deployed_policy_in_half_of_its_episodes(
     # The choice holds for the whole episode.
     assert all(plays(start, 0) == plays(start, 7) for start in (41, 42, 43, 44))
     assert not any(plays(start, 5) for start in range(20, 40))
-    never = replace(config, training=replace(config.training, deployed_envs=0))
+    one, never = (
+        replace(config, training=replace(config.training, deployed_envs=count))
+        for count in (1, 0)
+    )
     assert not any(plays(start, 0, never) for start in starts)
+    assert all(plays(start, 0, one) == plays(start, 0) for start in starts)
+    shares = [measurement.num_deployed_envs(c) for c in (config, one, never)]
+    assert shares == [0.5, 0.5, 0]
 
 
 def test_the_deployed_action_is_the_mean_or_a_sample():
@@ -399,6 +425,6 @@ def test_the_deployed_action_is_the_mean_or_a_sample():
 def test_without_a_constraint_only_the_clock_is_steered():
     config = replace(config_of(), constraints=())
     measured = measurement.add(measurement.init(config), np.zeros((60, 0)), 0)
-    agent, measured, reading = steered(config, measured, 400)
-    assert reading.risk.shape == (0,) and agent.multiplier.value.shape == (0,)
+    agent, measured, window = steered(config, measured, 400)
+    assert window.risk.shape == (0,) and agent.multiplier.value.shape == (0,)
     assert agent.steering.clock > 0 and measured.settled_at == 400

@@ -11,6 +11,7 @@ from helpers.toy_envs import Counter
 from orac.api import Agent
 from orac.config import presets
 from orac.config.schema import Constraint, EvaluationConfig, MultiplierConfig
+from orac.core.agent import AgentState
 from orac.envs.base import EnvSpec
 from orac.evaluation.result import Episodes
 from orac.runs.progress import Progress
@@ -46,7 +47,9 @@ def episodes_of(cost, count=20):
 
 def runner_of(config, candidates=(), multiplier=1.0, measured=1000):
     """A runner at the end of its run."""
-    agent = SimpleNamespace(multiplier=SimpleNamespace(value=np.array([multiplier])))
+    agent = AgentState(*[()] * len(AgentState._fields))._replace(
+        multiplier=SimpleNamespace(value=np.array([multiplier]))
+    )
     state = SimpleNamespace(
         agent=agent,
         candidates=candidates,
@@ -62,7 +65,10 @@ def runner_of(config, candidates=(), multiplier=1.0, measured=1000):
 
 def candidate_of(risk, feasible, step=40_000):
     """Candidates of which one has been evaluated."""
-    count, place = delivery.KEPT + 1, 0 if feasible else delivery.KEPT
+    count, place = (
+        delivery.MAX_CANDIDATES + 1,
+        0 if feasible else delivery.MAX_CANDIDATES,
+    )
     there = np.arange(count) == place
     return delivery.Candidates(
         policies=(),  # type: ignore[arg-type]
@@ -97,11 +103,20 @@ def test_a_tail_with_too_few_episodes_for_the_window_is_noted():
     # episodes, and 50 episodes of 100 steps of the environment that is measured.
     config = make_config(Constraint("cost", limit=5.0, tail=0.01))
     (note,) = notes.start_notes(config, make_spec(), on_host=True)
-    assert "over 1,000 episodes" in note and "only about 110" in note
+    assert "over a window of 1,000 episodes" in note and "only about 110" in note
     assert "set evaluation.episodes to 334" in note
     assert "about 60" in notes.short_window(config, make_spec(), on_host=False)
     enough = replace(config, evaluation=replace(config.evaluation, episodes=334))
     assert not notes.short_window(enough, make_spec(), on_host=False)
+
+
+def test_a_single_environment_is_measured_in_half_of_its_episodes_unless_turned_off():
+    config = make_config(Constraint("cost", limit=5.0, tail=0.01))
+    single = replace(config.training, num_envs=1, gradient_steps=1.0)
+    for deployed, episodes in ((None, 110), (1, 110), (0, 60)):
+        training = replace(single, deployed_envs=deployed)
+        note = notes.short_window(replace(config, training=training), make_spec(), True)
+        assert f"only about {episodes} episodes," in note
 
 
 def test_the_window_does_not_matter_if_the_multiplier_follows_the_critics():
@@ -118,7 +133,7 @@ def evaluate(counters, cost, step, previous, config):
 def test_costs_that_are_all_zero_are_noted_at_the_first_evaluation_only():
     config, counters = make_config(), Counters(episodes=7, cumulative_cost=[0.0])
     (note,) = evaluate(counters, 0.0, 5_000, 0, config)
-    assert "every cost so far was 0, in 7 training episodes and in 20" in note
+    assert "every cost so far was 0, in 7 training episodes and in the 20" in note
     assert evaluate(counters, 0.0, 10_000, 5_000, config) == []
     paid = Counters(episodes=7, cumulative_cost=[1.0])
     assert evaluate(paid, 0.0, 5_000, 0, config) == []
@@ -129,8 +144,8 @@ def test_a_limit_below_the_least_risk_is_noted_after_half_of_the_run():
     assert evaluate(counters, 9.0, 45_000, 40_000, config) == []
     (note,) = evaluate(counters, 8.0, 50_000, 45_000, config)
     assert note == (
-        "half of the run is over and no evaluation was within the limits: the lowest risk "
-        "was a CVaR at 0.5 of 8 (limit 5)."
+        "half of the run is over and no evaluation has been within the limits so far: the "
+        "lowest risk was a CVaR at 0.5 of 8 (limit 5)."
     )
     assert evaluate(counters, 8.0, 55_000, 50_000, config) == []
     once = Counters(cumulative_cost=[1.0])
@@ -143,11 +158,16 @@ def test_a_run_within_its_limit_delivers_its_best_policy():
     evaluate(counters, 4.0, 100_000, 95_000, config)
     runner = runner_of(config, candidate_of(4.25, feasible=True))
     assert notes.delivery_lines(runner, counters) == [
-        "Delivered: the best policy, of step 40,000, with reward 3 and a CVaR at 0.5 of "
+        "Delivered: the best policy, from step 40,000, with reward 3 and a CVaR at 0.5 of "
         "4.25 (limit 5), measured on 120 episodes."
     ]
     record = notes.delivery_record(runner, counters)
     assert record["within_limits"] and record["written_at_step"] == 100_000
+    assert "policies that had a second test" in record["why"]
+    candidates = runner.state.candidates
+    untested = candidates._replace(retested=np.zeros_like(candidates.retested))
+    runner.state.candidates = untested
+    assert "had no second test" in notes.delivery_record(runner, counters)["why"]
 
 
 def test_a_run_that_found_nothing_says_so_with_three_causes():
@@ -156,13 +176,13 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     runner = runner_of(config, candidate_of(8.0, feasible=False), multiplier=100.0)
     first, heading, *causes = notes.delivery_lines(runner, counters)
     assert first == (
-        "No evaluation was within the limits: the lowest risk was a CVaR at 0.5 of 8 "
-        "(limit 5). Delivered anyway: the policy with the lowest risk, of step 40,000, with "
-        "reward 3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
+        "No evaluation has been within the limits so far: the lowest risk was a CVaR at 0.5 "
+        "of 8 (limit 5). Delivered anyway: the policy with the lowest risk, from step 40,000, "
+        "with reward 3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
     assert "reached its cap of 100: raise agent.multiplier.cap" in causes[0]
-    assert "raise the limit above 8" in causes[1]
+    assert "raise the limit (the risk here was 8)" in causes[1]
     assert "--total-steps 200000" in causes[2]
     assert "lowest risk is delivered" in notes.delivery_record(runner, counters)["why"]
 
@@ -189,11 +209,26 @@ def test_a_run_that_follows_its_critics_delivers_its_last_policy():
     ]
     evaluate(counters, 8.0, 100_000, 95_000, config)
     first, _, cause, *_ = notes.delivery_lines(runner, counters)
-    assert "the last policy, of step 100,000" in first
+    assert "the last policy, from step 100,000" in first
     assert "set agent.multiplier.follows=episodes" in cause
     evaluate(counters, 4.0, 100_000, 95_000, config)
     (only,) = notes.delivery_lines(runner, counters)
     assert only.startswith("Delivered: the last policy")
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_the_record_of_the_last_policy_has_the_action_that_it_is_evaluated_with(
+    samples,
+):
+    action = "sampled" if samples else "mean"
+    runner = runner_of(make_config())
+    steering = SimpleNamespace(samples=np.asarray(samples))
+    runner.state.agent = runner.state.agent._replace(steering=steering)
+    assert notes.delivery_record(runner, Counters())["action"] == action
+    config = make_config(follows="critics")
+    evaluation = replace(config.evaluation, deterministic=not samples)
+    runner = runner_of(replace(config, evaluation=evaluation))
+    assert notes.delivery_record(runner, Counters())["action"] == action
 
 
 class StillRunner(DeviceRunner):
@@ -237,6 +272,18 @@ def test_notes_of_evaluations_are_shown_once(cost, fragment, caplog):
         ("episodes", 20),
     ]
     assert [*values[-1]][-3:] == ["critics' risk", "critics' limit", "multiplier"]
+
+
+def test_a_note_is_shown_once_if_the_last_evaluation_is_early(caplog):
+    # Evaluations are at steps 60,000 and 100,000, and 100,000 - 60,000 is below the half.
+    config = make_config(Constraint("first", 5.0, 0.5), "critics", log_every=5_000)
+    config = replace(config, evaluation=replace(config.evaluation, every=60_000))
+    with Progress(100_000, quiet=True) as progress:
+        run_loop(
+            StillRunner(config, 9.0), MemoryLogger(), Counters(), progress=progress
+        )
+    (text,) = caplog.messages
+    assert "half of the run" in text
 
 
 def test_notes_at_the_start_are_shown_before_training(caplog, monkeypatch):

@@ -5,8 +5,9 @@
     print(agent.evaluate(episodes=100))
 
 `ORAC`, `WCSAC`, `SACLagrangian` and `SAC` build a config from a preset and the given
-options and return an `Agent`. `load` and `resume` return one from a file or a run
-directory. Names follow Stable-Baselines3 where it has them.
+options and return an `Agent`. `load` returns an agent from a file or a run directory, and
+`resume` continues a run. Methods and arguments that also exist in Stable-Baselines3 have the
+same names as there.
 """
 
 from orac.api.agent import Agent, NotRecordedWarning, ShortRunWarning

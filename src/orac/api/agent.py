@@ -1,4 +1,4 @@
-"""The class `Agent`: train, evaluate, certify, save and export one agent."""
+"""The class `Agent`, with methods to train, evaluate, certify, save and export an agent."""
 
 import json
 import warnings
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
-from orac.api.evaluation import Evaluation, checked_tails, summarised
+from orac.api.evaluation import Evaluation, checked_tails, to_evaluation
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, Encoder, TrainingConfig
 from orac.config.validation import (
@@ -37,26 +37,31 @@ from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.costs import (
     CostFn,
     can_be_imported,
-    place_of_cost_fn,
+    cost_fn_location,
     stop_script,
 )
 from orac.evaluation import certification
-from orac.evaluation.certificates import Certificate
 from orac.evaluation.certification import Certification, certify_candidates
+from orac.evaluation.cvar_bounds import Certificate
 from orac.evaluation.result import Episodes, certify, cost_column
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves
-from orac.reports.run_reader import Run, group_runs, read_run
+from orac.reports.run_reader import Run, group_runs, read_columns, read_run
 from orac.reports.tables import Table, to_html
 from orac.runs.atomic_io import write_text
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, check_run_name
+from orac.runs.directory import (
+    RunDirectory,
+    check_run_name,
+    config_checksum,
+    run_path,
+)
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
 from orac.training import delivery, export, measurement, notes, saving
-from orac.training.delivery import Delivered, delivered
+from orac.training.delivery import Delivered, delivered, uses_mean
 from orac.training.encoder_loading import (
     EncoderPair,
     check_features,
@@ -65,15 +70,15 @@ from orac.training.encoder_loading import (
 )
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Callback, Counters, run_loop, uses_mean
+from orac.training.loop import Callback, Counters, run_loop
 from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
 from orac.training.state import empty_replay, memory_needs
-from orac.training.xla import keep_compiled_programs
+from orac.training.xla import enable_compilation_cache
 
 CERTIFY = 1_000
-"""First sample number of the episodes of a certification. Training and evaluations use
-smaller numbers, so that a certificate never reuses their episodes."""
+"""First sample number of a certification. Training and evaluations use smaller sample
+numbers, so a certificate never reuses their episodes."""
 
 
 class ShortRunWarning(UserWarning):
@@ -105,31 +110,37 @@ class Agent:
     ) -> None:
         stop_script()
         presets.check_algorithm(config)
-        keep_compiled_programs()
+        enable_compilation_cache()
         config, cost_function = with_cost_fn(config, cost_fn)
         config = with_encoder(config, encoder)
         self._meta: dict[str, Any] = {}
         """Additional entries for meta.json of this agent's run."""
         if cost_function is not None:
-            place = place_of_cost_fn(config.env.cost_fn or "", cost_function)
+            place = cost_fn_location(config.env.cost_fn or "", cost_function)
             self._meta["cost_fn"] = place
         if isinstance(config.agent.encoder, Encoder):
             self._meta["encoder"] = place_of_encoder(config.agent.encoder)
         self.runner = make_runner(env, config, cost_function, host_options or {})
+        if (host_options or {}).get("cost_bound") is not None:
+            bounds = self.runner.spec.cost_bounds or ()
+            self._meta["cost_bound"] = [float(bound) for bound in bounds]
         check_features(self.runner.state.agent, self.runner.state.observation, config)
         self.run_path: Path | None = None
         self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
         self._new_env: str | None = None
-        """Id of the environment, if a loaded agent was trained in another one."""
+        """Name of the environment if a loaded agent was trained in another one, or None."""
+        self._new_cost_fn: str | None = None
+        """Name of the cost function if a loaded agent was trained with another one, or None."""
         self._counters = Counters()
         self._history = MemoryLogger()
-        """Logs of training without `out`."""
+        """Metrics and evaluations of training without `out`."""
         self._checked: tuple[Any, Any] = None, None
+        """Agent state and candidates whose numbers were last checked to be finite."""
         self._certified: int | None = None
-        """Index of the certified candidate, which is then the delivered policy."""
+        """Index of the certified candidate, which is the delivered policy, or None."""
         self.profile: Profiler | None = None
-        """Timings of the last call of `learn`, if it had `profile=True`."""
+        """Timings of the last call of `learn` if it had `profile=True`, otherwise None."""
         self.stop_signal: int | None = None
         """Number of the signal that stopped the last call of `learn`, or None."""
 
@@ -156,12 +167,24 @@ class Agent:
 
     @property
     def config(self) -> Config:
-        """Every setting of the agent and its run."""
+        """All settings of the agent and its run."""
         return self.runner.config
 
     @property
+    def config_of_env(self) -> Config:
+        """The config. If the agent was loaded with a new environment, it contains its id."""
+        if self._new_env is None:
+            return self.config
+        return replace(self.config, env=replace(self.config.env, id=self._new_env))
+
+    @property
+    def _has_own_task(self) -> bool:
+        """Whether the agent has the environment and the cost function that it trained with."""
+        return self._new_env is None and self._new_cost_fn is None
+
+    @property
     def spec(self) -> EnvSpec:
-        """Sizes, action box, cost names and metrics of the environment."""
+        """Sizes, action bounds, cost names and metrics of the environment."""
         return self.runner.spec
 
     @property
@@ -189,16 +212,16 @@ class Agent:
         """Train until `total_timesteps` environment steps have been taken in total.
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
-        steps. `more_steps` adds to the steps taken so far instead. Schedules, such as
-        that of the shift radius, end at the total of the first call and then stay
-        constant. With `out`, logs
-        and checkpoints are written to a run directory below it, and `orac.resume` continues
-        from there after any interruption. The callback receives an `Event` at each log row
-        and each evaluation; the run stops when it returns False. With `profile`,
-        `agent.profile.table()` afterwards shows how long each part took.
+        steps. Instead of the total, you can pass the number of additional steps as
+        `more_steps`. Schedules, such as that of the shift radius, end at the total of the
+        first call, and their values stay constant after that. If `out` is given, logs and
+        checkpoints are written to a run directory below this path, and `orac.resume`
+        continues the run after any interruption. The callback receives an `Event` at each
+        log row, and the run stops if the callback returns False. If `profile` is true,
+        `agent.profile.table()` shows afterwards how long each part took.
 
-        An agent from `orac.load` continues with the replay of its run. If there is none,
-        its policy first collects steps for a new replay.
+        An agent from `orac.load` continues with the replay of its run. If there is no
+        replay, its policy first collects steps for a new one.
         """
         check_callback(callback)
         if out is not None:
@@ -208,10 +231,11 @@ class Agent:
         training = self._longer_training(total_timesteps, more_steps)
         logger: Logger = self._history
         if out is None and self.run_path is not None:
-            total = training.total_steps
+            total = f"total_timesteps={training.total_steps}"
+            call = ", ".join([repr(str(self.run_path)), *self._own_code(), total])
             warnings.warn(
                 f"these steps will not be written to {self.run_path}. To record them, use "
-                f"orac.resume({str(self.run_path)!r}, total_timesteps={total}) instead.",
+                f"orac.resume({call}) instead.",
                 NotRecordedWarning,
                 stacklevel=2,
             )
@@ -220,8 +244,8 @@ class Agent:
             raise ValueError(
                 "out must be passed to the first call of learn, but this agent has "
                 f"already taken {self.num_timesteps:,} steps that were not logged. "
-                "Make a new agent, or save this one with save(); orac.resume continues "
-                "a run directory."
+                "Make a new agent, or write this one to a file with save() and load it with "
+                "orac.load. To continue a run directory, use orac.resume."
             )
         check_memory(memory_needs(self.spec, self.config, with_replay=True))
         self._configure(training)
@@ -232,21 +256,25 @@ class Agent:
         if short:
             warnings.warn(short, ShortRunWarning, stacklevel=2)
         if out is not None:
-            run = RunDirectory.create(
-                out,
-                self.config.env.id,
-                self.config.algo,
-                self.config.seed,
-                serialization.to_dict(self.config),
-                name,
-                self._meta,
-            )
+            run = self._create_run(out, name)
             self.run_path = run.path
             logger = RunLogger(run, self.runner, trackers)
             if waiting:
                 logger.save(self.num_timesteps, self.runner, self._counters)
         self._train(logger, callback, progress_bar, profile, sentences)
         return self
+
+    def _create_run(self, out: str | Path, name: str) -> RunDirectory:
+        """Create the run directory. If it exists, the error says how to continue that run."""
+        config = self.config
+        place = config.env.id, config.algo, config.seed
+        try:
+            return RunDirectory.create(
+                out, *place, serialization.to_dict(config), name, self._meta
+            )
+        except FileExistsError as error:
+            path = run_path(out, *place, name)
+            raise FileExistsError(f"{error} {self._how_to_continue(path)}") from error
 
     def _longer_training(
         self, total_timesteps: int | None, more_steps: int | None
@@ -268,7 +296,7 @@ class Agent:
             self.runner.configure(replace(self.config, training=training))
 
     def _origin(self) -> dict[str, Any]:
-        """Return where the agent was loaded from, for meta.json."""
+        """Return the origin of a loaded agent, for meta.json."""
         return {
             "path": str(self._source),
             "step": self.num_timesteps,
@@ -278,13 +306,13 @@ class Agent:
     def _restore_replay(self) -> list[str]:
         """Restore the training state of the run that the agent was loaded from.
 
-        In another environment, or if there is no replay, training starts with new episodes
-        and an empty replay, which the policy fills before the first update. Returns
-        sentences for the user.
+        If the agent was loaded from a file, or with another environment or cost function,
+        training starts with new episodes and an empty replay instead. Returns sentences for
+        the user.
         """
         path, step = self._source, self.num_timesteps
         assert path is not None
-        if path.is_dir() and self._new_env is None:
+        if path.is_dir() and self._has_own_task:
             checkpoints = Checkpoints(path / "checkpoints")
             loaded, messages = saving.restore_state(
                 checkpoints, self.runner, self._counters
@@ -297,13 +325,11 @@ class Agent:
             return [*messages, *self._collect_first()]
         state = self.runner.state
         if self._new_env is not None:
-            # Measurements in the other environment are not valid in this one.
-            config = replace(
-                self.config, env=replace(self.config.env, id=self._new_env)
-            )
-            self.runner.configure(config)
-            if state.candidates:
-                state = state._replace(candidates=delivery.init(state.agent, config))
+            self.runner.configure(self.config_of_env)
+        if not self._has_own_task and state.candidates:
+            # Measurements in the other task are not valid in this one.
+            empty = delivery.init(state.agent, self.config)
+            state = state._replace(candidates=empty)
         if self.config.agent.follows_episodes:
             state = state._replace(measured=measurement.init(self.config, step))
         empty = empty_replay(self.problem, self.config)
@@ -311,17 +337,20 @@ class Agent:
         return self._collect_first()
 
     def _collect_first(self) -> list[str]:
-        """Let a trained policy fill an empty replay before the first update."""
+        """If the replay of a trained agent is empty, delay the first update.
+
+        Until the first update, the policy collects steps. Returns sentences for the user.
+        """
         training, step = self.config.training, self.num_timesteps
         if int(self.runner.state.replay.inserted) or step < training.learning_starts:
             return []
         count = max(training.learning_starts, training.batch_size)
         self._configure(replace(training, updates_start=step + count))
-        why = (
-            "the agent was trained in another environment"
-            if self._new_env is not None
-            else "the agent was loaded without its replay"
-        )
+        why = "the agent was loaded without its replay"
+        if self._new_env is not None:
+            why = "the agent was trained in another environment"
+        elif not self._has_own_task:
+            why = "the agent was trained with another cost function"
         return [
             f"{why}, so its policy collects {count:,} steps before the first update, at "
             f"step {step + count:,}."
@@ -335,6 +364,7 @@ class Agent:
         profile: bool = False,
         sentences: Sequence[str] = (),
     ) -> None:
+        """Run the training loop with a progress bar that first shows these sentences."""
         total = self.config.training.total_steps
         self._certified = None
         on_host = isinstance(self.runner, HostRunner)
@@ -355,33 +385,66 @@ class Agent:
                     agent=self,
                     progress=bar,
                 )
+                if self.stop_signal and self.num_timesteps < total:
+                    bar.print(self.stopped_text(isinstance(logger, RunLogger)))
         except Exception as error:
             if self.run_path is not None:
-                error.add_note(self._how_to_continue(self.run_path))
+                steps = Checkpoints(self.run_path / "checkpoints").steps()
+                saved = (
+                    f"Saved up to step {steps[-1]:,}."
+                    if steps
+                    else "Nothing is saved yet."
+                )
+                error.add_note(f"{saved} {self._how_to_continue(self.run_path)}")
             raise
         finally:
             logger.close()
 
     def _how_to_continue(self, path: Path) -> str:
-        """Return the command that continues the run after an error."""
-        steps = Checkpoints(path / "checkpoints").steps()
-        saved = f"Saved up to step {steps[-1]:,}." if steps else "Nothing is saved yet."
+        """Return a sentence with the command that continues the run."""
+        own_code = self._own_code()
+        if any(argument.endswith("=...") for argument in own_code):
+            arguments = ", ".join([repr(str(path)), *own_code])
+            return f"Continue with: orac.resume({arguments})"
+        bounds = self._meta.get("cost_bound")
+        arguments = run_arguments(path, self.config, bounds)
+        return f"Continue with: orac resume {arguments}"
+
+    def _own_code(self) -> list[str]:
+        """Return the arguments that `orac.resume` needs for the user's own code.
+
+        The value is `...` if no name can be imported.
+        """
         env, cost_fn = self.config.env.id, self.config.env.cost_fn
-        again = ["env=..."] * (not is_env_id(env))
-        again += ["cost_fn=..."] * (
-            cost_fn is not None and not can_be_imported(cost_fn)
-        )
         encoder = self.config.agent.encoder
-        again += ["encoder=..."] * (
-            isinstance(encoder, Encoder) and not can_be_imported(encoder.name)
-        )
-        if again:
-            arguments = ", ".join([repr(str(path)), *again])
-            return f"{saved} Continue with: orac.resume({arguments})"
-        return f"{saved} Continue with: orac resume {run_arguments(path, self.config)}"
+        names = {
+            "cost_fn": cost_fn,
+            "encoder": encoder.name if isinstance(encoder, Encoder) else encoder,
+        }
+        arguments = [] if is_env_id(env) else ["env=..."]
+        for argument, name in names.items():
+            if name is not None:
+                importable = can_be_imported(name)
+                arguments.append(f"{argument}={repr(name) if importable else '...'}")
+        return arguments
+
+    def stopped_text(self, recorded: bool = True) -> str:
+        """Return the step at which a signal stopped training, and how to continue.
+
+        `recorded` says whether the steps were written to the run directory.
+        """
+        total = self.config.training.total_steps
+        stopped = f"Stopped at step {self.num_timesteps:,} of {total:,}"
+        if self.run_path is None or not recorded:
+            return f"{stopped}. Continue with: agent.learn({total})"
+        more = self._how_to_continue(self.run_path)
+        return f"{stopped}; everything is saved.\n{more}"
 
     def _finite_agent(self) -> AgentState:
-        """Return the learner's state; raise an error if a number in it is not finite."""
+        """Return the agent's state.
+
+        Raises an error if a number in it or in the candidates is not finite.
+        """
         agent, candidates = self.runner.state.agent, self.runner.state.candidates
         if agent is not self._checked[0] or candidates is not self._checked[1]:
             for state in (agent, candidates):
@@ -401,26 +464,27 @@ class Agent:
     def best(self) -> Delivered | None:
         """The policy that the run delivers, with its measured reward and risk.
 
-        Of the policies that were measured within the limits, it is the one with the highest
-        reward. If there is none, it is the one with the lowest risk. After `certify` it is
-        the certified one. None before the first evaluation, and for agents whose multiplier
-        follows the critics.
+        If `certify` certified a policy, it is that policy. Otherwise it is the policy with
+        the highest reward of those that were measured within the limits, or the policy with
+        the lowest risk if none was. The value is None before the first evaluation, and for
+        agents whose multiplier follows the critics.
         """
         candidates = self.runner.state.candidates
         return delivered(candidates, self._certified) if candidates else None
 
     def delivery_lines(self) -> list[str]:
-        """Return sentences about the policy that the run delivers, for printing.
+        """Return lines to print about the policy that the run delivers.
 
-        If none is within the limits, they name the most likely causes.
+        If no policy is within the limits, they name the most likely causes.
         """
         return notes.delivery_lines(self.runner, self._counters)
 
     def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
         """Return a policy, and whether it acts with its mean action.
 
-        `checkpoint` is "best" for the delivered policy, "last" for the one at the last
-        step, or None for the best if there is one and otherwise the last.
+        If `checkpoint` is "best", it is the delivered policy (see `best`). If it is "last",
+        it is the policy at the last step. If it is None, it is the delivered policy if there
+        is one, and otherwise the policy at the last step.
         """
         if checkpoint is not None:
             check_choice("checkpoint", checkpoint, ("best", "last"))
@@ -431,7 +495,7 @@ class Agent:
                 "this agent has none. Use checkpoint='last'."
             )
         if best is None or checkpoint == "last":
-            return deployed_policy(agent), uses_mean(self.runner)
+            return deployed_policy(agent), uses_mean(agent, self.config)
         return best.policy, not best.samples
 
     def predict(
@@ -444,12 +508,11 @@ class Agent:
     ) -> tuple[np.ndarray, Any]:
         """Return the action for one observation, or one action per row of a batch.
 
-        `checkpoint` chooses the policy as in `policy_of`: by default the delivered policy
-        (`best`) if there is one, and otherwise the current policy. If `deterministic` is
-        True, the action is the mean. If it is False, the action is sampled with `seed`. If
-        it is None, the action is chosen as in the policy's evaluations. An observation that
-        is a dict or a tuple can be passed as the environment returns it, or flattened.
-        `state` exists for compatibility with Stable-Baselines3 and is returned unchanged.
+        `checkpoint` selects the policy as in `policy_of`. If `deterministic` is True, the
+        action is the mean. If it is False, the action is sampled with `seed`. If it is None,
+        the policy acts as in its evaluations. An observation that is a dict or a tuple can
+        be passed as the environment returns it, or flattened. `state` exists for
+        compatibility with Stable-Baselines3 and is returned unchanged as the second result.
         """
         size, structure = self.spec.observation_size, self.spec.observation_structure
         runner = self.runner
@@ -473,7 +536,7 @@ class Agent:
         if not np.isfinite(action).all():
             raise NonFiniteError(
                 "the agent's action must be finite, but for this observation it is not, "
-                f"because its weights are too large. {self._last_good()}"
+                f"because the policy's weights are too large. {self._last_good()}"
             )
         return (action[0] if rows.ndim == 1 else action), state
 
@@ -487,9 +550,11 @@ class Agent:
     ) -> Evaluation:
         """Play whole episodes of a policy and summarise reward, cost and risk.
 
-        `checkpoint` chooses the policy as in `policy_of`: the delivered one by default.
-        Without a seed, the same call plays the same episodes again. A seed selects other
-        episodes; the same seed gives every policy the same initial states.
+        `checkpoint` selects the policy as in `policy_of`, and `deterministic` has the same
+        meaning as in `predict`. The summary contains the CVaR of every cost at each of the
+        `tails` and at the tail of its constraint. Without a seed, the same call plays the
+        same episodes again. A seed selects other episodes, and the same seed gives every
+        policy the same initial states.
         """
         tails = checked_tails(tails)
         policy, uses_mean_action = self.policy_of(checkpoint)
@@ -497,7 +562,7 @@ class Agent:
             check_flag("deterministic", deterministic)
             uses_mean_action = bool(deterministic)
         rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
-        return summarised(rolled, self.config.constraints, self.spec, tails)
+        return to_evaluation(rolled, self.config.constraints, self.spec, tails)
 
     @overload
     def certify(
@@ -527,29 +592,36 @@ class Agent:
         """Certify on fresh episodes that the risk of a policy is within its limits.
 
         The best five policies of the run are compared on validation episodes, and one of
-        them is chosen. It then plays fresh episodes, at most `episodes_max` (by default
-        20,000, and 100,000 in an environment that runs on the device). If these do not
-        certify it, the same or another policy plays new ones, up to `looks` times in all.
-        The certified policy becomes the delivered one (`best`). The same call plays the
-        same episodes again. Messages go to `log`.
+        them is chosen. This policy then plays fresh episodes. Their number is at most
+        `episodes_max` (the default is 20,000, or 100,000 in a JAX environment). If these
+        episodes do not certify the policy, the same or another policy plays new episodes.
+        There are at most `looks` such attempts. The certified policy becomes the delivered
+        policy (`best`). The same call plays the same episodes again. `log` is a function that
+        receives messages.
 
-        With `episodes`, returns one certificate per constraint for these episodes instead;
-        they must not have been used to choose the policy.
+        If `episodes` are given, nothing is played, and the method returns one certificate
+        per constraint for them. They must not have been used to choose the policy.
         """
         self._finite_agent()
         constraints, spec = self.config.constraints, self.spec
         check_log(log)
+        if episodes is not None and not isinstance(episodes, Episodes):
+            raise ValueError(
+                "episodes must be those of an evaluation, agent.evaluate(...).episodes, "
+                f"got {shown(episodes)}. To limit the number of fresh episodes, pass "
+                "episodes_max."
+            )
+        self._check_cost_bounds()
         if episodes is not None:
-            if not isinstance(episodes, Episodes):
+            if episodes.cost.shape[1:] != (spec.num_costs,):
                 raise ValueError(
-                    "episodes must be those of an evaluation, agent.evaluate(...).episodes, "
-                    f"got {shown(episodes)}. To limit the number of fresh episodes, pass "
-                    "episodes_max."
+                    f"episodes must have {spec.num_costs} cost(s) each, as those of "
+                    f"{spec.name} have, got an array of shape {episodes.cost.shape}."
                 )
             return certify(episodes, constraints, spec, confidence)
-        held = self.runner.state.candidates
-        places = delivery.ranked(held) if held else []
-        candidates = [delivered(held, place) for place in places]
+        stored = self.runner.state.candidates
+        places = delivery.ranked(stored) if stored else []
+        candidates = [delivered(stored, place) for place in places]
         if not candidates:
             policy, mean = self.policy_of("last")
             last = Delivered(policy, not mean, np.nan, (), 0, self.num_timesteps, False)
@@ -583,12 +655,44 @@ class Agent:
         )
         if result.certified and places:
             self._certified = places[result.looks[-1].candidate]
+        if self.run_path is not None and self._is_recorded():
+            write_certificate(self, result, self.run_path)
         return result
+
+    def _is_recorded(self) -> bool:
+        """Whether the last checkpoint of the run directory is of the agent's last step."""
+        steps = Checkpoints(Path(self.run_path or "") / "checkpoints").steps()
+        return steps[-1:] == [self.num_timesteps]
+
+    def _check_cost_bounds(self) -> None:
+        """Raise an error if an episode of this run cost more than is declared possible."""
+        if self.spec.cost_bounds is None or not self._has_own_task:
+            return
+        logs = {"training": to_columns(self._history.evaluations)}
+        path = self._source if self.run_path is None else self.run_path
+        if path is not None and path.is_dir():
+            files = [path / "episodes.csv", path / "evaluations.csv"]
+            logs |= {str(file): read_columns(file) for file in files}
+        for where, columns in logs.items():
+            for name, bound in zip(
+                self.spec.cost_names, self.spec.cost_bounds, strict=True
+            ):
+                # Numerics: the largest of several numbers is NaN if one of them is NaN.
+                costs = columns.get(cost_column(name), np.zeros(0))
+                worst = np.nanmax(costs, initial=0.0)
+                # Numerics: costs summed in float32 may exceed the bound by a rounding error.
+                if worst > (1 + 1e-6) * bound:
+                    raise ValueError(
+                        f"the declared bound on the {name!r} of an episode, {bound:g}, "
+                        f"must be at least the cost of every episode, but one episode cost "
+                        f"{worst:g} ({where}). Declare a bound that no episode can exceed, "
+                        "because a certificate relies on it."
+                    )
 
     def plot(self) -> Any:
         """Draw the risk, reward and cost of every evaluation, and the multipliers.
 
-        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
+        Returns a matplotlib figure. A notebook shows it, and its `savefig` writes a file.
         """
         group = group_runs([self._logs()]).groups[0]
         if not group.evaluated:
@@ -602,7 +706,7 @@ class Agent:
         return draw_curves(found, title=f"{group.label} in {group.env_id}")
 
     def _logs(self) -> Run:
-        """Return the logs of training, from the run directory or from memory."""
+        """Return the logs of training, from a run directory or from memory."""
         if self.run_path is not None:
             return read_run(self.run_path)
         history, source = self._history, self._source
@@ -617,7 +721,7 @@ class Agent:
         check_path("path", path)
         agent, candidates = self._finite_agent(), self.runner.state.candidates
         if self._certified is not None:
-            candidates = delivery.only(candidates, self._certified)
+            candidates = delivery.keep_only(candidates, self._certified)
         saving.save_agent(
             path, self.config, self.spec, agent, candidates, self.num_timesteps
         )
@@ -629,16 +733,17 @@ class Agent:
         *,
         overwrite: bool = False,
     ) -> None:
-        """Write the policy to a file for deployment; its extension selects the format.
+        """Write the policy to a file for deployment. The file extension selects the format.
 
         `.npz` is for `orac.policy.load`, which needs only NumPy. `.onnx` is for ONNX
         Runtime, with the input `observation` and the output `action`. `.stablehlo` is for
-        `jax.export.deserialize`. All of them contain the scaling of observations and
-        actions, and take batches of any size. If the policy samples its actions, the last
-        two formats have a second input `noise`, which takes standard normal numbers.
-        `checkpoint` chooses the policy as in `policy_of`: the delivered one by default. An
-        existing file is replaced only if `overwrite` is true.
+        `jax.export.deserialize`. All formats contain the scaling of observations and
+        actions, and the policy takes batches of any size. If the policy samples its actions,
+        the last two formats have a second input, `noise`, for standard normal numbers.
+        `checkpoint` selects the policy as in `policy_of`. An existing file is replaced only
+        if `overwrite` is true.
         """
+        check_path("path", path)
         policy, uses_mean_action = self.policy_of(checkpoint)
         parts = self.config, self.spec, policy, uses_mean_action
         export.export_policy(path, *parts, overwrite)
@@ -648,12 +753,38 @@ class Agent:
         self.runner.close()
 
 
+def check_own_task(agent: Agent, path: str | Path) -> None:
+    """Raise an error if an agent was loaded with another environment or cost function.
+
+    Readers of the run directory would assume that a certificate in it is about the
+    environment and the cost function that the run trained with.
+    """
+    env, cost_fn = agent.config.env.id, agent._new_cost_fn
+    if agent._has_own_task:
+        return
+    other = (
+        f"environment, {env}, got {agent._new_env}"
+        if agent._new_env is not None
+        else f"cost function, got {cost_fn}"
+    )
+    option = (
+        f"--env-id {agent._new_env}"
+        if agent._new_env is not None
+        else f"--cost-fn {cost_fn}"
+    )
+    raise ValueError(
+        f"a run must be certified with its own {other}. To bound the risk with that one, use: "
+        f"orac evaluate {path} {option} --episodes 1000 --certify"
+    )
+
+
 def write_certificate(
     agent: Agent, result: Certification, path: str | Path
 ) -> tuple[dict[str, Any], Path]:
-    """Write certificate.json into a run directory, or next to the file of an agent.
+    """Write a certification to certificate.json in a run directory.
 
-    Returns the contents and the path of the file.
+    If `path` is the file of an agent, `.certificate.json` is appended to its name. Returns
+    the contents and the path of the new file.
     """
     path, policy = Path(path), result.policy
     record = {
@@ -668,22 +799,23 @@ def write_certificate(
     file = path.with_name(f"{path.name}.certificate.json")
     if path.is_dir():
         file = path / "certificate.json"
+        record["config"] = config_checksum(path)
     write_text(file, json.dumps(record, indent=2) + "\n")
     return record, file
 
 
 def short_run(config: Config) -> str:
-    """Return a warning if the run ends before its first update, otherwise an empty string."""
+    """Return a warning if the run ends before its first update, and otherwise ""."""
     start, total = config.training.first_update, config.training.total_steps
     if start < total:
         return ""
     if start > config.training.learning_starts:
         return (
-            f"the first update is at step {start:,} and the run ends at {total:,}: it only "
-            "collects steps. Train longer."
+            f"the first update is at step {start:,}, but the run ends at {total:,}, so it "
+            "only collects steps. Train longer."
         )
     return (
-        f"learning starts at step {start:,} and the run ends at {total:,}: it only acts "
+        f"learning starts at step {start:,}, but the run ends at {total:,}, so it only acts "
         "at random. Set training.learning_starts lower, or train longer."
     )
 
@@ -693,15 +825,15 @@ def extended_training(
 ) -> TrainingConfig:
     """Return the settings for training until `total` steps, of which `taken` are done.
 
-    The schedules of an agent that has already trained keep their planned end.
+    If the agent has already trained, its schedules still end at the original total.
     """
     longer = training if total is None else replace(training, total_steps=total)
     total = longer.total_steps
     if total <= taken:
         raise ValueError(
-            "the total number of steps counts those of earlier calls and must be above the "
-            f"{taken:,} steps taken so far, got {total:,}. For {total:,} more, pass "
-            f"{taken + total:,}."
+            "the total number of steps includes the steps of earlier calls, so it must be "
+            f"above the {taken:,} steps taken so far, got {total:,}. To take {total:,} more "
+            f"steps, pass {taken + total:,}."
         )
     if taken and total != training.total_steps:
         longer = replace(longer, schedule_steps=training.horizon)
@@ -712,13 +844,14 @@ def check_callback(callback: Any) -> None:
     """Raise an error before training starts if the callback is not a function."""
     if callback is not None and not callable(callback):
         raise ValueError(
-            f"callback must be a function that takes an event, got {shown(callback)}. It is called "
-            "at each log row and stops the run by returning False."
+            "callback must be a function that takes an event, got "
+            f"{shown(callback)}. It is called at each log row and stops the run by "
+            "returning False."
         )
 
 
 def check_log(log: Any) -> None:
-    """Raise an error if `log`, which receives messages, is not a function."""
+    """Raise an error if `log`, the argument that receives messages, is not a function."""
     if log is not None and not callable(log):
         raise ValueError(
             f"log must be a function that takes a string, got {shown(log)}."
@@ -738,7 +871,7 @@ def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
 
 
 def is_nested(observation: Any) -> bool:
-    """Return whether an observation is a dict or tuple of arrays, not plain numbers."""
+    """Return whether an observation is a dict, or a tuple that contains arrays."""
     if isinstance(observation, tuple):
         return any(np.ndim(part) > 0 for part in observation)
     return isinstance(observation, Mapping)

@@ -1,6 +1,6 @@
-"""Make a new agent from a preset and the options that differ from it.
+"""Make a new agent from a preset and options that change the preset.
 
-`ORAC`, `WCSAC`, `SACLagrangian` and `SAC` call `make_agent` with the name of a preset.
+`ORAC`, `WCSAC`, `SACLagrangian` and `SAC` call `make_agent` with the name of an agent.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from orac.api.agent import Agent
 from orac.api.environments import name_of_env
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.config.schema import Config, Constraint
 from orac.config.validation import check_range, shown, unknown_name
 from orac.envs.gym_adapter.costs import CostFn
@@ -23,13 +23,16 @@ Options = ParamSpec("Options")
 
 
 class AssumedLimitWarning(UserWarning):
-    """Warns that no cost limit was given, so that a default is used."""
+    """Warns that no cost limit was given and a default is used."""
 
 
 def refuse_unknown_options(
     function: Callable[Options, Agent],
 ) -> Callable[Options, Agent]:
-    """Raise an error with the nearest known name for an option that does not exist."""
+    """Return the function with a check of its options.
+
+    An unknown option raises an error that suggests the nearest known option.
+    """
     parameters = inspect.signature(function).parameters
     known = [x for x, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
 
@@ -46,15 +49,20 @@ def refuse_unknown_options(
 def takes_options_of(
     make: Callable[Concatenate[str, Options], Agent],
 ) -> Callable[[Callable[..., Agent]], Callable[Options, Agent]]:
-    """Give a function the signature of `make_agent` without the algorithm's name.
+    """Return a decorator that gives a function the options of `make`, except `algo`.
 
-    There is then only one list of options, which `help`, `inspect` and editors show.
+    It copies the signature and the descriptions, so that `help`, `inspect` and editors show
+    all options, although only `make` lists them.
     """
 
     def give(function: Callable[..., Agent]) -> Callable[Options, Agent]:
         signature = inspect.signature(make)
         options = [*signature.parameters.values()][1:]
         vars(function)["__signature__"] = signature.replace(parameters=options)
+        _, heading, described = (inspect.getdoc(make) or "").partition("Args:")
+        _, env, described = described.partition("    env:")
+        text = inspect.getdoc(function) or ""
+        function.__doc__ = f"{text}\n\n{heading}\n{env}{described}"
         return function
 
     return give
@@ -83,36 +91,38 @@ def make_agent(
     metric_names: Sequence[str] = (),
     vectorization: str = "auto",
 ) -> Agent:
-    """Return an agent built from a preset and the options that differ from it.
+    """Return an agent that is built from a preset and options that change the preset.
 
     Args:
         algo: Name of an agent, as `orac agents` lists them.
-        env: An id, an environment, a function that makes one, a JAX environment, or one of
-            Brax or MuJoCo Playground (`"brax:halfcheetah"`).
-        cost_limit: Limit on the risk of the cost of one episode.
-        tail: Fraction of the worst episodes whose mean cost is limited; 1 for all episodes.
+        env: An environment (of Gymnasium, JAX, Brax or MuJoCo Playground), its id (such as
+            `"brax:halfcheetah"`), or a function that makes a Gymnasium environment.
+        cost_limit: Limit on the risk of an episode's cost.
+        tail: Fraction of worst episodes whose mean cost is limited, or 1 for all episodes.
         seed: Seed of all random numbers.
-        constraints: Several limits instead of `cost_limit` and `tail`, as in
+        constraints: List of limits, instead of `cost_limit` and `tail`, as in
             `[orac.Constraint("comfort", limit=720, tail=0.05), ...]`.
         cost_fn: Function of (observation, action, next_observation, info) that returns
-            the cost of a step, or its name, `"module:function"`. By default the cost is
-            `info["cost"]`.
+            the cost of a step, or its name, `"module:function"`. Without a function, the
+            cost is `info["cost"]`.
         encoder: Functions `(init, apply)` that turn an observation, such as an image, into
-            features for every network, or their name, `"module:name"`
-            (see `core.encoders`). They receive raw observations, because a preset's
+            features for every network, or the name of the pair, `"module:name"`
+            (see `core.encoders`). They receive unscaled observations, because a preset's
             `agent.normalize_observations` is turned off.
         cost_bound: Largest possible cost of an episode, which certificates need.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
         env_params: Keyword arguments for the environment.
-        settings: Values by dotted config field, as in `{"agent.kappa": 0.5}`.
-        config: A whole config, instead of a preset.
-        preset: "paper", "fast" or "general" (see `config.presets`); by default "paper" for
-            the paper's environments and "general" for others.
-        cost_names: Names of the costs; by default those of the constraints.
+        settings: Values of config fields by their dotted names, as in
+            `{"agent.kappa": 0.5}`.
+        config: A complete config that replaces the preset.
+        preset: "paper", "fast" or "general" (see `config.presets`). The default is "paper"
+            for the paper's environments and "general" for others.
+        cost_names: Names of the costs. The default is the names of the constraints.
         cost_keys: Keys of `info` under which the costs are reported.
-        metric_names: Keys of `info` to report as metrics.
-        vectorization: "auto", "sync", "async" (one process per environment) or "vector".
+        metric_names: Keys of `info` whose values are reported as metrics.
+        vectorization: How parallel environments are made: "auto", "sync", "async" (one
+            process per environment) or "vector".
     """
     name = env if isinstance(env, str) else name_of_env(env)
     for option, given_value in (("env_params", env_params), ("settings", settings)):
@@ -141,7 +151,7 @@ def make_agent(
     if settings:
         data = serialization.to_dict(chosen)
         for dotted, value in settings.items():
-            serialization.assign(data, dotted, value)
+            overrides.assign(data, dotted, value)
         chosen = serialization.from_dict(data)
     given: dict[str, Any] = {
         "cost_bound": cost_bound,
@@ -166,30 +176,37 @@ def make_agent(
 
 @takes_options_of(make_agent)
 def ORAC(env: Any, **options: Any) -> Agent:
-    """Optimistic Risk-averse Actor-Critic. Takes the options of `make_agent`."""
+    """Make an ORAC agent (Optimistic Risk-averse Actor-Critic).
+
+    Takes the options of `make_agent`.
+    """
     return make_agent("orac", env, **options)
 
 
 @takes_options_of(make_agent)
 def WCSAC(env: Any, **options: Any) -> Agent:
-    """Worst-Case SAC: ORAC without optimism. Takes the options of `make_agent`."""
+    """Make a WCSAC agent (Worst-Case SAC), which is ORAC without optimism.
+
+    Takes the options of `make_agent`.
+    """
     return make_agent("wcsac", env, **options)
 
 
 @takes_options_of(make_agent)
 def SACLagrangian(env: Any, **options: Any) -> Agent:
-    """SAC with a limit on the mean cost. Takes the options of `make_agent`.
+    """Make a SAC-Lagrangian agent: SAC with a limit on the mean cost.
 
-    `tail` does not change what is learned, since a scalar critic only estimates the mean.
-    Evaluations and certificates measure the risk at this tail. By default it is that of the
-    preset, so that agents can be compared. With `tail=1` they use the mean as well.
+    Takes the options of `make_agent`. `tail` does not change what is learned, because a
+    scalar critic only estimates the mean. Evaluations and certificates measure the CVaR at
+    this tail. Its default is the preset's tail, so that different agents can be compared.
+    With `tail=1`, evaluations and certificates measure the mean too.
     """
     return make_agent("sac-lag", env, **options)
 
 
 @takes_options_of(make_agent)
 def SAC(env: Any, **options: Any) -> Agent:
-    """SAC without a constraint. Takes the options of `make_agent`."""
+    """Make a SAC agent, which has no constraint. Takes the options of `make_agent`."""
     return make_agent("sac", env, **options)
 
 
@@ -199,11 +216,15 @@ def merge_constraints(
     cost_limit: float | None,
     tail: float | None,
 ) -> tuple[Constraint, ...]:
-    """Return the given constraints, or the config's with this limit and tail."""
+    """Return the given constraints.
+
+    If there are none, return the constraints of the config, of which `cost_limit` and `tail`
+    change the first.
+    """
     if constraints is not None:
         if cost_limit is not None or tail is not None:
             raise ValueError(
-                "give either constraints or cost_limit and tail, got both. "
+                "give either constraints or cost_limit and tail, but not all of them. "
                 "A constraint has its own limit and tail."
             )
         example = "Write constraints=[orac.Constraint('cost', limit=5.0, tail=0.05)]."
@@ -214,7 +235,8 @@ def merge_constraints(
         for one in constraints:
             if not isinstance(one, Constraint):
                 raise ValueError(
-                    f"constraints must each be an orac.Constraint, got {one!r}. {example}"
+                    "each entry of constraints must be an orac.Constraint, got "
+                    f"{one!r}. {example}"
                 )
         return tuple(constraints)
     if cost_limit is not None:
@@ -232,8 +254,8 @@ def merge_constraints(
 
 
 def assumed_limit(config: Config) -> str:
-    """Return a warning if the limit is only a default, otherwise an empty text."""
-    if presets.has_settings(config.env.id) or not config.constraints:
+    """Return a warning if the limit is only a default, and otherwise ""."""
+    if presets.has_paper_preset(config.env.id) or not config.constraints:
         return ""
     constraint = config.constraints[0]
     return (

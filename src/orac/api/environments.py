@@ -1,10 +1,11 @@
 """Make environments from the user's `env` argument: an id, an object or a function.
 
-`make_runner` chooses how an environment is stepped: JAX environments in one compiled
-program, all others on the host.
+`make_runner` chooses how an environment is stepped. JAX environments are stepped in a
+compiled program, and all other environments are stepped on the host.
 """
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,14 @@ from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.costs import (
     CostFn,
     check_env_module,
-    cost_fn_of_file,
+    cost_fn_from_file,
     import_cost_fn,
     name_of_cost_fn,
 )
 from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
 from orac.envs.gym_adapter.vector import HostEnv
-from orac.envs.registry import is_of_library
+from orac.envs.registry import is_library_id
+from orac.runs.directory import read_meta
 from orac.runs.machine import check_memory
 from orac.training.device_loop import DeviceRunner
 from orac.training.host_loop import HostRunner
@@ -45,11 +47,14 @@ def make_runner(
     cost_fn: CostFn | None,
     host_options: Mapping[str, Any],
 ) -> Runner:
-    """Return the runner for this environment: compiled for JAX, otherwise on the host."""
+    """Return a `DeviceRunner` for a JAX environment, and a `HostRunner` for any other.
+
+    `host_options` are arguments of `make_host`. JAX environments accept few or none of them.
+    """
     params = dict(config.env.params)
-    if isinstance(env, str) and envs.has_jax_form(env) and cost_fn is None:
+    if isinstance(env, str) and envs.is_jax_env(env) and cost_fn is None:
         env = envs.make(env, **params)
-    if is_of_library(env) if isinstance(env, str) else is_brax_like(env):
+    if is_library_id(env) if isinstance(env, str) else is_brax_like(env):
         for name in host_options:
             check_choice(f"an option of {config.env.id}", name, BRAX_OPTIONS)
         adapted = adapt_brax(
@@ -76,7 +81,7 @@ def make_runner(
             if name != "cost_bound":
                 raise ValueError(
                     f"{name} must be left out for a JAX environment, which declares its own "
-                    "costs and metrics and runs all copies at once."
+                    "costs and metrics and steps all copies at once."
                 )
         check_memory(memory_needs(env.spec, config, with_replay=False))
         return DeviceRunner(env, config)
@@ -91,7 +96,7 @@ def make_runner(
 
 
 def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostRunner:
-    """Return the runner of a Gymnasium environment; `options` are those of `make_host`."""
+    """Return the runner of a Gymnasium environment. `options` are passed to `make_host`."""
     host = make_host(env, config.training.num_envs, **options)
     if config.env.id == LAMBDA:
         config = replace(config, env=replace(config.env, id=host.class_name))
@@ -103,8 +108,8 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
         return HostRunner(host, config)
     num_envs = config.evaluation.num_envs
     if isinstance(host.vector, SyncVectorEnv):
-        # Single environments, even if the id also has a vectorized version, so that each
-        # episode can have its own seed.
+        # Evaluate in single environments even if the id also has a vectorized version, so
+        # that each episode can have its own seed.
         options["vectorization"] = "sync"
     if isinstance(host.vector, AsyncVectorEnv):
         num_envs = min(num_envs, host.num_envs)
@@ -120,14 +125,15 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
 def with_cost_fn(
     config: Config, cost_fn: CostFn | str | None
 ) -> tuple[Config, CostFn | None]:
-    """Return the config with the name of this cost function, and the function.
+    """Return the config with the name of this cost function, and the function itself.
 
-    orac never imports code that a config names, because configs are read from files. Pass
-    the function, or its name, again, or name its module with `--import`.
+    If `cost_fn` is None, use the function that the config names, if any. Configs are read
+    from files. So orac imports this function only if the user allowed its module with
+    `--import`, and raises an error otherwise.
     """
     named = config.env.cost_fn
     if cost_fn is None:
-        return config, None if named is None else cost_fn_of_file(named)
+        return config, None if named is None else cost_fn_from_file(named)
     by_name = isinstance(cost_fn, str)
     function = import_cost_fn(cost_fn) if by_name else cost_fn
     name = cost_fn if by_name else name_of_cost_fn(function)
@@ -135,27 +141,39 @@ def with_cost_fn(
 
 
 def choose_env(config: Config, env: Any) -> Any:
-    """Return `env`, or the config's id if `env` is None and no user's module is needed."""
+    """Return `env`, or the id of the config's environment if `env` is None.
+
+    Raises an error if no environment can be made from this id, for example because the
+    user's module that registers it has not been imported.
+    """
     env_id = config.env.id
     if env is None:
         check_env_module(env_id)
     if env is None and not is_env_id(env_id):
+        shell = f"name the module that registers it, as in --env-id my_envs:{env_id}"
+        if env_id.isidentifier():
+            shell = (
+                "register it in a module, such as my_envs.py, with "
+                f"gymnasium.register('{env_id}-v0', entry_point={env_id}), and add --env-id "
+                f"my_envs:{env_id}-v0"
+            )
         raise ValueError(
             f"the environment of this run is {env_id!r}, which is not registered with "
-            "Gymnasium here. Pass it again as env= (the class, factory or object that it "
-            "was trained in), or import the module that registers it (in the shell "
-            "--env-id module:Name-v0)."
+            "Gymnasium here. In Python, pass it again as env= (the class, factory or object "
+            f"that was used for training). In the shell, {shell}."
         )
     return env_id if env is None else env
 
 
 def is_env_id(env_id: str) -> bool:
     """Return whether an environment can be made from this name."""
-    return ":" in env_id or env_id in gymnasium.registry or envs.has_jax_form(env_id)
+    return ":" in env_id or env_id in gymnasium.registry or envs.is_jax_env(env_id)
 
 
 def name_of_env(env: Any) -> str:
-    """Return a name for the run directory of an environment that was not given by id."""
+    """Return the name of an environment for its run directory: its id if it has one."""
+    if isinstance(env, str):
+        return env
     if isinstance(env, partial):
         return name_of_env(env.func)
     spec = getattr(env, "spec", None)
@@ -165,14 +183,41 @@ def name_of_env(env: Any) -> str:
     return getattr(env, "__name__", type(env).__name__)
 
 
-def run_arguments(path: Path, config: Config) -> str:
-    """Return the arguments with which a command reopens this run.
+def run_arguments(
+    path: Path, config: Config, cost_bound: Sequence[float] | None = None
+) -> str:
+    """Return the command-line arguments that reopen this run.
 
-    orac never imports code that a run directory names, so the user's modules are passed.
+    They name the user's modules, because orac never imports code that a run directory
+    names. If `cost_bound` is None, they contain the bounds that the run was started with.
     """
-    env = config.env
-    module = f" --env-id {env.id}" if ":" in env.id else ""
-    arguments = f"{path}{module}" + (f" --cost-fn {env.cost_fn}" if env.cost_fn else "")
+    env, words = config.env, [str(path)]
+    words += ["--env-id", env.id] if ":" in env.id else []
+    words += ["--cost-fn", env.cost_fn] if env.cost_fn else []
     encoder = config.agent.encoder
     encoder = encoder.name if isinstance(encoder, Encoder) else encoder
-    return arguments + (f" --encoder {encoder}" if encoder else "")
+    words += ["--encoder", encoder] if encoder else []
+    return shlex.join([*words, *cost_bound_options(path, cost_bound)])
+
+
+def cost_bound_options(
+    path: Path, cost_bound: Sequence[float] | None = None
+) -> list[str]:
+    """Return the options `--cost-bound` for a command that the user types.
+
+    If `cost_bound` is None, the bounds are those that the run was started with, if any. The
+    program never uses a recorded bound by itself. Certificates rely on the bound, so the user
+    has to confirm it by typing the command.
+    """
+    bounds: Sequence[float] = cost_bound or ()
+    if cost_bound is None:
+        meta = read_meta(path) if (path / "meta.json").is_file() else {}
+        recorded = meta.get("cost_bound", [])
+        valid = isinstance(recorded, list) and all(type(x) is float for x in recorded)
+        bounds = recorded if valid else ()
+    return [word for x in bounds for word in ("--cost-bound", exact_text(x))]
+
+
+def exact_text(number: float) -> str:
+    """Return a number as short as possible, without rounding it."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)

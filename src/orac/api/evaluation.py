@@ -1,12 +1,12 @@
-"""The result of an evaluation: its summary, its episodes and its plot."""
+"""The result of an evaluation, with its summary, its episodes and its plot."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from orac.config.schema import Config, Constraint, RiskMeasure
-from orac.config.validation import shown
+from orac.config.schema import SMALLEST_TAIL, Config, Constraint, RiskMeasure
+from orac.config.validation import check_range, shown
 from orac.envs.base import EnvSpec
 from orac.evaluation.result import Episodes, cost_column, summarise
 from orac.evaluation.rollout import play_baseline
@@ -17,7 +17,10 @@ from orac.reports.tables import Table, number, to_html
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Summary of an evaluation by name (`evaluation["cost/cvar_0.05"]`) and its episodes."""
+    """The summary of an evaluation, by name, and its episodes.
+
+    `evaluation["cost/cvar_0.05"]` is an entry of the summary.
+    """
 
     summary: dict[str, float]
     episodes: Episodes
@@ -52,7 +55,7 @@ class Evaluation:
     def plot(self) -> Any:
         """Draw the distribution of every cost, with its limit, VaR and CVaR.
 
-        Returns a matplotlib figure, which a notebook shows; `savefig` writes it to a file.
+        Returns a matplotlib figure. A notebook shows it, and its `savefig` writes a file.
         """
         limited = {constraint.name: constraint for constraint in self.constraints}
         columns = zip(self.cost_names, self.episodes.cost.T, strict=True)
@@ -62,30 +65,36 @@ class Evaluation:
         return draw_histogram(*found)
 
 
-def summarised(
+def to_evaluation(
     episodes: Episodes,
     constraints: tuple[Constraint, ...],
     spec: EnvSpec,
     tails: Sequence[float] = (),
 ) -> Evaluation:
-    """Return the evaluation of these episodes."""
-    about = constraints, spec.cost_names
-    summary = summarise(episodes, *about, spec.metrics, tails)
-    return Evaluation(summary, episodes, *about)
+    """Summarise these episodes and return the result as an `Evaluation`."""
+    costs = constraints, spec.cost_names
+    summary = summarise(episodes, *costs, spec.metrics, tails)
+    return Evaluation(summary, episodes, *costs)
 
 
 def evaluate_baseline(
     config: Config, episodes: int, tails: Sequence[float] = ()
 ) -> tuple[Evaluation, EnvSpec]:
-    """Evaluate the hand-coded policy of a `baseline_config`; also return its `EnvSpec`."""
+    """Evaluate the hand-coded policy of a `baseline_config`.
+
+    Returns the evaluation and the `EnvSpec` of the environment.
+    """
     played, spec = play_baseline(config, episodes)
-    return summarised(played, config.constraints, spec, tails), spec
+    return to_evaluation(played, config.constraints, spec, tails), spec
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:
-    """Return one or several tails as a tuple, after checking each of them."""
+    """Return one or several tails as a tuple, or raise an error if one is invalid."""
     single = isinstance(tails, Real | str)
     if not single and not isinstance(tails, Iterable):
         raise ValueError(f"tails must be numbers in (0, 1], got {shown(tails)}.")
     several: tuple[Any, ...] = (tails,) if single else tuple(tails)
-    return tuple(RiskMeasure("cvar", tail).parameter for tail in several)
+    checked = tuple(RiskMeasure("cvar", tail).parameter for tail in several)
+    for tail in checked:
+        check_range("each of tails", tail, SMALLEST_TAIL, 1)
+    return checked

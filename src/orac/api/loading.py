@@ -19,10 +19,12 @@ from orac.api.environments import (
 )
 from orac.config import serialization
 from orac.config.schema import Config, Encoder
+from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
-from orac.runs.arrays import OtherShapeError
+from orac.envs.gym_adapter.costs import can_be_imported
+from orac.runs.arrays import TemplateMismatchError
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, read_config
+from orac.runs.directory import RunDirectory, certificate_problem, read_config
 from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.training import delivery, saving
@@ -33,29 +35,34 @@ from orac.training.state import memory_needs
 
 
 def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
-    """Return an agent from a file of `Agent.save` or a run directory's last checkpoint.
+    """Return an agent from a file or a run directory.
 
-    If `orac certify` certified a policy of the run, the agent delivers that one.
-    orac never imports code that a file names: pass `env`, `cost_fn` and `encoder` again if
+    `path` is a file written by `Agent.save`, or a run directory, of which the last checkpoint
+    is loaded. If `orac certify` certified a policy of the run, the agent delivers that policy.
+
+    orac never imports code that a file names. Pass `env`, `cost_fn` and `encoder` again if
     the run used an environment, a cost function or an encoder from your own module.
+    `options` are arguments of `Agent`.
     """
+    check_path("path", path)
     path = Path(path)
     if path.is_dir():
         config = serialization.from_dict(read_config(path))
-        agent = Agent(choose_env(config, env), for_env(config, env), **options)
+        agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         checkpoints = Checkpoints(path / "checkpoints")
-        # Another environment of the same spaces may have a state of another structure.
-        rest = ("replay", "env", "observation", "context", "totals", "measured")
-        template = agent.runner.state._replace(**dict.fromkeys(rest, ()))
+        # Do not load these fields. If `env` is another environment, its state may have
+        # another structure, even if its spaces are the same.
+        left_out = ("replay", "env", "observation", "context", "totals", "measured")
+        template = agent.runner.state._replace(**dict.fromkeys(left_out, ()))
         try:
             loaded = checkpoints.load_latest(
                 template, check=saving.check_finite, part=True
             )
-        except OtherShapeError as error:
+        except TemplateMismatchError as error:
             raise does_not_fit(path, agent.spec) from error
         if loaded is None:
             raise ValueError(
-                f"{path} must hold a checkpoint to load an agent from, and has none yet. "
+                f"{path} has no checkpoint yet, so no agent can be loaded from it. "
                 f"Continue the run: orac resume {path}"
             )
         for message in loaded.warnings:
@@ -66,7 +73,7 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         config, state, candidates, steps = saving.load_agent(
             path, options.get("encoder")
         )
-        agent = Agent(choose_env(config, env), for_env(config, env), **options)
+        agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
         rounds = jnp.int32(steps // config.training.num_envs)
@@ -78,8 +85,19 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         agent._new_env = name_of_env(env)
         if agent._new_env == LAMBDA:
             agent._new_env = agent.spec.name
+    agent._new_cost_fn = other_cost_fn(config, agent.config)
+    trained_with, cost_fn = config.env.cost_fn, agent.config.env.cost_fn
+    if agent._new_cost_fn is None and cost_fn != trained_with:
+        warnings.warn(
+            f"the agent was trained with the cost function {trained_with} and now has "
+            f"{cost_fn}. Its evaluations and certificates are right only if both compute "
+            "the same cost.",
+            stacklevel=2,
+        )
     if path.is_dir():
-        agent._certified = delivery.certified_place(path, candidates)
+        if problem := certificate_problem(path):
+            warnings.warn(problem, stacklevel=2)
+        agent._certified = delivery.certified_index(path, candidates)
     return agent
 
 
@@ -94,15 +112,18 @@ def resume(
     log: Any = print,
     **options: Any,
 ) -> Agent:
-    """Continue a run from its newest intact checkpoint to the total of its config.
+    """Continue a run from its newest intact checkpoint.
 
-    A larger `total_timesteps` trains it further, even if it is finished. Its schedules
-    still end at the first total. As for `load`, pass `env`, `cost_fn` and `encoder` again
-    if they are your own code. Messages about the run go to `log`.
+    The run trains up to the total number of steps in its config. With a larger
+    `total_timesteps`, it trains further, even if it is finished. Its schedules still end at
+    the original total. Pass `env`, `cost_fn` and `encoder` again if they are your own code,
+    as for `load`. `log` is a function that receives messages about the run, and `options`
+    are arguments of `Agent`.
     """
     check_callback(callback)
     check_log(log)
     check_trackers(trackers)
+    check_path("run_dir", run_dir)
     run = RunDirectory.open(run_dir)
     try:
         planned = config = serialization.from_dict(read_config(run.path))
@@ -115,6 +136,13 @@ def resume(
         for message in run.machine_differences():
             log(message)
         agent = Agent(choose_env(config, env), config, **options)
+        if other := other_cost_fn(config, agent.config):
+            raise ValueError(
+                "a run must be resumed with its own cost function, "
+                f"{config.env.cost_fn}, but got {other}. To train its agent with another "
+                "one, start a new run from it: "
+                f"orac train --from {run.path} --cost-fn {other}"
+            )
         if agent.config.env.cost_fn != config.env.cost_fn:
             log(
                 f"The run was started with the cost function {config.env.cost_fn} and "
@@ -153,37 +181,61 @@ def resume(
 
 
 def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
-    """Return whether `env` is the environment that the config names."""
+    """Return whether `env` is None or the environment that the config names."""
     env_id = config.env.id
     if env is None or env_id == env:
         return True
+    if isinstance(env, str) and ":" in env_id and ":" in env:
+        return is_same_id(env, env_id)
     names = {env if isinstance(env, str) else name_of_env(env), runner.spec.name}
     if isinstance(runner, HostRunner):
         names.add(runner.env.class_name)
-    elif envs.has_jax_form(env_id):
+    elif envs.is_jax_env(env_id):
         env_id = envs.make(env_id, **dict(config.env.params)).spec.name
     return bare_id(env_id) in {bare_id(name) for name in names}
 
 
-def for_env(config: Config, env: Any) -> Config:
-    """Return the config without the parameters of its environment if `env` is another id."""
-    if not isinstance(env, str) or bare_id(env) == bare_id(config.env.id):
+def other_cost_fn(trained: Config, now: Config) -> str | None:
+    """Return the name of the current cost function if training used a different one.
+
+    The name of a lambda or of a function in a notebook is not compared, because such a
+    function may have another name when the user passes it again.
+    """
+    before, name = trained.env.cost_fn, now.env.cost_fn
+    if name == before or (before is not None and not can_be_imported(before)):
+        return None
+    return name
+
+
+def config_for_env(config: Config, env: Any) -> Config:
+    """Return the config. If `env` is another id, remove the environment's parameters."""
+    if not isinstance(env, str) or is_same_id(env, config.env.id):
         return config
     return replace(config, env=replace(config.env, params=()))
 
 
+def is_same_id(first: str, second: str) -> bool:
+    """Return whether two ids name the same environment.
+
+    Another module may register another environment under the same id, so the modules must
+    be the same too, if both ids have one.
+    """
+    modules = {env_id.rpartition(":")[0] for env_id in (first, second)} - {""}
+    return bare_id(first) == bare_id(second) and len(modules) < 2
+
+
 def bare_id(env_id: str) -> str:
-    """Return an id without the module that registers it."""
+    """Return an environment's id without the module that registers it."""
     return env_id.rpartition(":")[2]
 
 
 def check_same_id(config: Config, env: Any, path: Path) -> None:
-    """Raise an error if a run would be resumed in an environment of another id."""
+    """Raise an error if a run would be resumed in an environment with another id."""
     known = isinstance(env, str) and is_env_id(config.env.id)
-    if known and bare_id(env) != bare_id(config.env.id):
+    if known and not is_same_id(env, config.env.id):
         raise ValueError(
-            f"a run is resumed in its own environment, {config.env.id}, got {env}. To "
-            "train its agent in another one, start a new run from it: "
+            f"a run must be resumed in its own environment, {config.env.id}, got {env}. To "
+            "train its agent in another environment, start a new run: "
             f"orac train --from {path} --env-id {env}"
         )
 
@@ -193,7 +245,7 @@ def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
     return ValueError(
         f"the agent in {path} must fit the environment, but its networks have other shapes "
         f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
-        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Give an "
-        "environment with the spaces and costs of the one it was trained in, and the same "
-        "encoder if it has one."
+        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Pass an "
+        "environment with the same spaces and costs as the one that the agent was trained "
+        "in, and the same encoder if the agent has one."
     )

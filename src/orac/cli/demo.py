@@ -1,9 +1,10 @@
-"""`orac demo`: train ORAC in the guarded maze in a minute or two, certify it and draw it.
+"""`orac demo`: train ORAC in the guarded maze in minutes, certify its policy, draw its path.
 
 In a terminal, a picture of the maze shows every few seconds which paths the policy takes.
 The demo succeeds, with exit code 0, if the delivered policy is certified: with 95 %
 confidence the CVaR at 0.05 of an episode's cost is below the limit of 5. The short path
-costs 20 when the guard is there, so fewer than 2.1 % of the episodes may take it.
+costs 20 when the guard is there, and the long path always costs 4, so fewer than 2.1 % of
+the episodes may take the short path.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from orac.envs.maze.drawing import draw_text, plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.result import risk_of_episodes
 from orac.evaluation.rollout import Policy, record_episodes
+from orac.reports.matplotlib_figures import save_figure
+from orac.runs.atomic_io import make_directory
 from orac.training.loop import Event
 from orac.training.state import evaluation_policy, without_seed
 
@@ -38,8 +41,9 @@ CORNER = (1.0, 1.0, 1.0, 1.0)
 PICTURE_SECONDS = 3.0
 """Minimum time between two pictures."""
 PICTURE_SHARE = 0.02
-"""Maximum fraction of the time spent on pictures, once they are compiled."""
+"""Maximum fraction of the time spent on pictures, once their code is compiled."""
 PICTURE_PATHS = 5
+"""Number of episodes in a picture."""
 PICTURE_STEPS = 40
 """Steps of an episode that a picture shows; the long path takes about 15."""
 PICTURE_SIZE = 60, 24
@@ -85,7 +89,8 @@ class LivePicture:
         picture = draw_text(self._maze.layout, paths)
         self._live.update(Group(picture, Text(f"{caption}\n{letters}")), refresh=True)
         if self.pictures:
-            # The first one compiles, and others may wait for a busy machine.
+            # The first picture takes longer because its code is compiled. Later ones take
+            # longer when the machine is busy, so the quickest one counts.
             self._quickest = min(self._quickest, self._clock() - started)
             self._due = started + max(PICTURE_SECONDS, self._quickest / PICTURE_SHARE)
         self.pictures += 1
@@ -119,7 +124,7 @@ def play_from_corner(agent: Agent, maze: GuardedMaze, paths: int) -> list[np.nda
 def compiled_paths(
     key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: Policy, paths: int
 ) -> tuple[Array, Array]:
-    """Return the observations of some episodes, and before which steps they had ended."""
+    """Return the observations of episodes, and whether each had ended before each step."""
     state, first = maze.reset_many(key, paths)
 
     def advance(carry: Any, t: Array) -> Any:
@@ -135,13 +140,13 @@ def compiled_paths(
 
 
 def print_evaluation(event: Event) -> None:
-    """Print which paths the episodes of an evaluation took, and their risk."""
+    """Print the line of `evaluation_line` if the event has an evaluation."""
     if event.evaluation is not None:
         print(evaluation_line(event))
 
 
 def evaluation_line(event: Event) -> str:
-    """Return which paths the episodes of an evaluation took, and their risk."""
+    """Return a line on the paths of an evaluation's episodes, and on the CVaR of their cost."""
     assert event.evaluation is not None
     paths = [row["path"] for row in event.evaluation]
     share = {path: paths.count(path) / len(paths) for path in (1, -1, 0)}
@@ -154,7 +159,7 @@ def evaluation_line(event: Event) -> str:
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Train, certify and draw; return 0 if the delivered policy is certified."""
+    """Train an agent, certify its policy and draw its path; return 0 if it is certified."""
     started = time.perf_counter()
     config = presets.preset("orac", "orac/GuardedMaze-v0", "fast")
     config = presets.with_seed(config, options.seed)
@@ -166,18 +171,27 @@ def run_demo(options: argparse.Namespace) -> int:
     )
     name = time.strftime("%Y%m%d-%H%M%S")
     console = Console()
-    if can_show_pictures(console):
+    pictures = can_show_pictures(console)
+    if pictures:
         with LivePicture(agent, console) as show:
             agent.learn(callback=show, progress_bar=False, out=options.out, name=name)
     else:
         agent.learn(callback=print_evaluation, out=options.out, name=name)
+    if agent.stop_signal is not None:
+        if pictures:
+            # Otherwise `learn` has printed it.
+            print(agent.stopped_text())
+        return 128 + agent.stop_signal
     print(
         f"\ntrained for {agent.num_timesteps:,} steps in "
         f"{time.perf_counter() - started:.0f} seconds"
     )
     result = agent.certify()
     print(agent.evaluate(1000, seed=config.seed))
-    print(f"picture: {draw(agent, options.out / 'maze.png')}")
+    try:
+        print(f"picture: {draw(agent, options.out / 'maze.png')}")
+    except ImportError as error:
+        print(f"There is no picture. {error}")
     print(f"run: {agent.run_path}")
     print(result.sentence())
     return 0 if result.certified else 1
@@ -189,7 +203,10 @@ def maze_of(agent: Agent) -> GuardedMaze:
 
 
 def draw(agent: Agent, path: Path) -> Path:
-    """Draw an episode of the agent, and one on the shortest path with a guard."""
+    """Draw an episode of the agent, and one on the shortest path with a guard.
+
+    The picture is written to the file `path`, which is returned.
+    """
     maze = maze_of(agent)
     from_corner = replace(maze, start_box=CORNER)
     guarded, seed = replace(from_corner, guard_probability=1.0), agent.config.seed
@@ -199,7 +216,7 @@ def draw(agent: Agent, path: Path) -> Path:
         *to_trajectories(maze, learned, "ORAC"),
         *to_trajectories(maze, shortest, "shortest path"),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    title = "ORAC avoids the guard because the worst case counts"
-    plot_trajectories(maze, episodes, title).savefig(path, dpi=150)
+    make_directory(path.parent)
+    title = "ORAC's path, and the shortest path with a guard"
+    save_figure(plot_trajectories(maze, episodes, title), path, dpi=150)
     return path

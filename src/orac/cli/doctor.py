@@ -31,7 +31,7 @@ EXTRAS = {
     "onnx": (("onnx",), "policies as ONNX files"),
     "onnx-encoder": (("jax2onnx",), "policies with an encoder as ONNX files"),
     "stablehlo": (("flatbuffers",), "policies as StableHLO files"),
-    # `orac.envs.safety` knows which modules it needs.
+    # `orac.envs.safety.missing` finds the missing modules of this extra.
     "safety": ((), "Safety-Gymnasium"),
     "brax": (("brax",), "environments of Brax"),
     "tune": (("optuna",), "tuning"),
@@ -39,7 +39,7 @@ EXTRAS = {
     "wandb": (("wandb",), "Weights & Biases"),
     "mlflow": (("mlflow",), "MLflow"),
 }
-"""The modules that each optional extra installs, and what it is for."""
+"""The modules that each optional extra installs, and its purpose."""
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def installed_version(name: str) -> str:
-    """Return the version of a package, or how to install it."""
+    """Return the version of a package or, if it is missing, how to install it."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -73,12 +73,12 @@ def installed_version(name: str) -> str:
 
 
 def run_agents(options: argparse.Namespace) -> int:
-    """List the agents with their risk form and behaviour policy."""
+    """List the agents with their risk form and behaviour policy, and the presets."""
     for name, algorithm in presets.ALGORITHMS.items():
         form = algorithm.risk_form or "by env"
         print(
             f"{name:<10} risk {form:<9} behaviour {algorithm.behaviour:<11} "
-            f"{algorithm.describes}"
+            f"{algorithm.description}"
         )
     print("\npresets (--preset):")
     for name, description in presets.PRESETS.items():
@@ -90,10 +90,11 @@ def run_envs(options: argparse.Namespace) -> int:
     """List the environments of this package."""
     for env_id in sorted(gymnasium.registry):
         if env_id.startswith("orac/"):
-            kind = "on device" if envs.has_jax_form(env_id) else "on the host"
+            kind = "on device" if envs.is_jax_env(env_id) else "on the host"
             print(f"{env_id:<32} {kind}")
     print(
         "Any other Gymnasium id works too: its cost is info['cost'] or the result of "
-        "--cost-fn."
+        "--cost-fn. Environments of Brax and MuJoCo Playground work too, such as "
+        "brax:halfcheetah or playground:CheetahRun."
     )
     return 0

@@ -1,25 +1,26 @@
-"""`orac evaluate` and `orac certify`.
+"""The commands `orac evaluate` and `orac certify`.
 
 `orac evaluate` plays episodes of a trained policy or a hand-coded baseline and prints the
-results. Options add certificates, save the results or record a video. `orac certify` shows
-with fresh episodes that a run's policy is within its limits.
+results. Its options add certificates, save the results or record a video. `orac certify`
+uses fresh episodes to show that a run's policy is within its limits.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orac.api import Agent, Evaluation, evaluate_baseline, load
-from orac.api.agent import write_certificate
+from orac.api.agent import check_own_task, write_certificate
+from orac.api.environments import cost_bound_options
 from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation.certificates import Certificate, violation_sentence
-from orac.evaluation.intervals import check_level
+from orac.evaluation.certification import bound_of, cannot_certify
+from orac.evaluation.cvar_bounds import Certificate, violation_sentence
 from orac.evaluation.result import certify
 from orac.evaluation.rollout import (
     baseline_config,
@@ -27,6 +28,7 @@ from orac.evaluation.rollout import (
     check_video_path,
     record_video,
 )
+from orac.evaluation.seed_intervals import check_level
 from orac.runs.directory import evaluation_path, save_evaluation
 
 
@@ -41,12 +43,12 @@ class Evaluated:
     source: dict[str, Any]
     """The policy and the way it was evaluated, as recorded in meta.json."""
     name: str
-    """Name of the directory below `--out`, like the name of a run."""
+    """Name of the directory below `--out`, like that of a run."""
     agent: Agent | None = None
 
 
 def run_evaluate(options: argparse.Namespace) -> int:
-    """Evaluate, print the results, and save or film them."""
+    """Evaluate a policy, print the results, and save them or record a video if asked."""
     check_options(options)
     several = len(options.seeds or ()) > 1
     evaluate = evaluate_baseline_per_seed if options.rule else evaluate_run
@@ -81,7 +83,10 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise a `ValueError` for options that contradict each other."""
+    """Raise a `ValueError` for options that contradict each other.
+
+    Sets the default of `--confidence`.
+    """
     seeds = options.seeds or ()
     if (options.run_dir is None) == (options.rule is None):
         raise ValueError(
@@ -125,10 +130,11 @@ def check_options(options: argparse.Namespace) -> None:
 def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     """Evaluate the delivered or the last policy of a run, or of an agent in a file."""
     path, agent = Path(options.run_dir), load_agent(options)
-    # The directory of a run is <name>/seed-000; a file has no such name.
+    # A run is in <name>/seed-000. For a file, the name of the file is used.
     name = path.resolve().parent.name if path.is_dir() else path.stem
+    config = agent.config_of_env
     if options.out is not None:
-        evaluation_path(options.out, agent.config, name)
+        evaluation_path(options.out, config, name)
     seed = options.seeds[0] if options.seeds else None
     _, uses_mean = agent.policy_of(options.checkpoint)
     deterministic = uses_mean and not options.stochastic
@@ -148,7 +154,7 @@ def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     certificates = []
     if options.certify:
         certificates = agent.certify(result.episodes, options.confidence)
-    yield Evaluated(result, certificates, agent.config, agent.spec, source, name, agent)
+    yield Evaluated(result, certificates, config, agent.spec, source, name, agent)
 
 
 def load_agent(options: argparse.Namespace) -> Agent:
@@ -184,7 +190,10 @@ def evaluate_baseline_per_seed(options: argparse.Namespace) -> Iterator[Evaluate
 
 
 def certificate_sentences(evaluated: Evaluated) -> list[str]:
-    """Return two sentences per constraint: the bounds on its risk and on its violations."""
+    """Return two sentences per constraint: bounds on its risk and on its violations.
+
+    There are none without `--certify`.
+    """
     sentences = []
     constraints = evaluated.config.constraints if evaluated.certificates else ()
     for certificate, constraint in zip(
@@ -206,9 +215,12 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
 def run_certify(options: argparse.Namespace) -> int:
     """Certify the policy of a run, or of an agent in a file, and write certificate.json.
 
-    Returns 0 if it is certified and 1 if it is not. `orac.load` then delivers that policy.
+    Returns 0 if a policy is certified and 1 if not. An agent that `orac.load` then returns
+    delivers the certified policy.
     """
     agent = load_agent(options)
+    check_own_task(agent, options.run_dir)
+    check_certifiable(agent, Path(options.run_dir))
     result = agent.certify(
         confidence=options.confidence,
         looks=options.looks,
@@ -223,3 +235,24 @@ def run_certify(options: argparse.Namespace) -> int:
         print(f"{sentence[0].upper()}{sentence[1:]}.")
         print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
+
+
+class MissingBound(ValueError):
+    """A run that was started with a cost bound is certified without it."""
+
+    def __init__(self, message: str, options: Sequence[str]) -> None:
+        super().__init__(message)
+        self.options = options
+        """Options that the command lacks, which the program adds to the message."""
+
+
+def check_certifiable(agent: Agent, path: Path) -> None:
+    """Raise an error if no constraint can be certified, so that no file is replaced."""
+    constraints, spec = agent.config.constraints, agent.spec
+    reasons = [cannot_certify(c, bound_of(c, spec)) for c in constraints]
+    if not reasons or not all(reasons):
+        return
+    message = f"{reasons[0]}."
+    if spec.cost_bounds is None and (bounds := cost_bound_options(path)):
+        raise MissingBound(f"{message} The run was started with a cost bound.", bounds)
+    raise ValueError(message)

@@ -1,8 +1,8 @@
-"""The command line `orac`: parse the arguments and call the command's function.
+"""Entry point of the command line `orac`: parse the arguments and run the command.
 
-Every command is a function of the parsed options in another module of this package, which
-is imported only when the command runs. An error that the user can fix is printed as one
-line instead of a traceback, unless ORAC_TRACEBACK is set.
+Every command is a function that takes the parsed options. Its module, in this package, is
+imported only when the command runs. An error that the user can fix is printed as one line
+instead of a traceback, unless the environment variable ORAC_TRACEBACK is set.
 """
 
 import argparse
@@ -34,26 +34,34 @@ COMMANDS = {
     "train": ("train", "train an agent in an environment", add_train_options),
     "resume": ("train", "continue a run, or train it further", add_resume_options),
     "evaluate": ("evaluate", "measure a trained policy's risk", add_evaluate_options),
-    "certify": ("evaluate", "certify a run's policy", add_certify_options),
+    "certify": (
+        "evaluate",
+        "certify that a run's policy is within its limits",
+        add_certify_options,
+    ),
     "report": ("studies", "write a page or tables about runs", add_report_options),
     "compare": ("studies", "compare two sets of runs", add_compare_options),
     "reproduce": ("studies", "run a study of the paper", add_reproduce_options),
     "sweep": ("studies", "run all combinations of a grid file", add_sweep_options),
     "tune": ("studies", "search for better settings with Optuna", add_tune_options),
-    "config": ("train", "print a resolved config", add_config_options),
+    "config": (
+        "train",
+        "print the config that the options describe",
+        add_config_options,
+    ),
     "agents": ("doctor", "list the agents", None),
     "envs": ("doctor", "list the environments", None),
     "doctor": ("doctor", "list the packages that are installed or missing", None),
     "demo": ("demo", "train ORAC in the guarded maze in minutes", add_demo_options),
 }
-"""Module, help text and function that adds the options, by the name of the command.
+"""The commands by name: module, help text, and the function that adds the options.
 
 The function `run_<name>` of the module runs the command.
 """
 LIGHT_COMMANDS = ("config", "agents", "envs", "train")
-"""Commands that do not need JAX, or only after their options were checked."""
+"""Commands that do not need JAX, or need it only after their options were checked."""
 FUNCTION_OPTIONS = {"--cost-fn": "cost_fn", "--encoder": "encoder"}
-"""Options that name the user's own functions, with their names in Python and meta.json."""
+"""Options that name a function of the user, and their names in Python and meta.json."""
 OUT_OF_MEMORY = (
     "there is not enough memory. Lower training.buffer_size, training.num_envs or "
     "agent.hidden_sizes, or close other programs."
@@ -67,13 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.version:
         print(f"orac {importlib.import_module('orac').__version__}")
         return 0
-    if options.print_completion:
-        print_completion(parser, options.print_completion)
-        return 0
-    if options.command is None:
+    if options.command is None and not options.print_completion:
         parser.print_help()
         return 0
     try:
+        if options.print_completion or options.command is None:
+            print_completion(parser, options.print_completion)
+            sys.stdout.flush()
+            return 0
         prepare(options)
         module = importlib.import_module(f"orac.cli.{COMMANDS[options.command][0]}")
         code = getattr(module, f"run_{options.command}")(options)
@@ -89,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
         if missing := getattr(error, "options", ()):
             if not hasattr(options, FUNCTION_OPTIONS.get(missing[0], "command")):
-                # Studies take cost functions and encoders only from files.
+                # This command does not have the option, but --import allows the module.
                 missing = "--import", error.module  # pyright: ignore[reportAttributeAccessIssue]
             typed = sys.argv[1:] if arguments is None else [*arguments]
             message += f" Type: {import_command(typed, missing, options)}"
@@ -105,10 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def import_command(
     typed: Sequence[str], missing: Sequence[str], options: argparse.Namespace
 ) -> str:
-    """Return the command again, with the options that let it import the user's code.
+    """Return the typed command with the missing options, which let it import user code.
 
-    If the run's function is in another folder, the command names that folder.
+    If the function of the run is in another folder, the command adds it to PYTHONPATH. The
+    command also has the `--cost-bound` that the run was started with.
     """
+    from orac.api.environments import cost_bound_options
     from orac.envs.gym_adapter.costs import search_path
     from orac.runs.directory import read_meta
 
@@ -120,6 +131,8 @@ def import_command(
         or not (Path(run) / "meta.json").exists()
     ):
         return command
+    if getattr(options, "cost_bound", ()) is None:
+        command = shlex.join(["orac", *typed, *missing, *cost_bound_options(Path(run))])
     # As with `python -m`, a module is found in the working directory.
     sys.path.insert(0, os.getcwd())
     folder = search_path(read_meta(run).get(FUNCTION_OPTIONS[missing[0]]))
@@ -130,7 +143,7 @@ def import_command(
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, without control characters that act on a terminal."""
+    """Return a text on one line, with control characters as in a Python literal."""
     return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
 
 
@@ -147,7 +160,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="orac",
-        description="Train policies whose worst-case cost stays below a limit.",
+        description="Train policies whose cost in the worst episodes stays below a limit.",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument(
@@ -169,7 +182,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
-    """Print a script that completes commands, options, files and agents in a shell."""
+    """Print a script that completes commands, options and their values in a shell."""
     import shtab
 
     from orac.config import presets
@@ -191,7 +204,10 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Set threads, device and compilation cache, which JAX reads when it starts."""
+    """Set what JAX reads when it starts, and allow imports of the user's modules.
+
+    JAX reads the number of threads, the device and the compilation cache.
+    """
     if options.command == "resume":
         # With another number of threads the resumed run would not be bit-identical.
         limit_threads(threads_of(options.run_dir))
@@ -204,9 +220,9 @@ def prepare(options: argparse.Namespace) -> None:
         # As with `python -m`, a user's module is found in the working directory.
         sys.path.insert(0, os.getcwd())
     if options.command not in LIGHT_COMMANDS:
-        from orac.training.xla import keep_compiled_programs
+        from orac.training.xla import enable_compilation_cache
 
-        keep_compiled_programs()
+        enable_compilation_cache()
     if imports:
         from orac.envs.gym_adapter.costs import allow_module
 
@@ -215,7 +231,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def choose_device(device: str) -> None:
-    """Make JAX use this kind of device, or raise an error that lists those present."""
+    """Make JAX use this kind of device, or raise an error that lists the available ones."""
     import jax
 
     if device == "cpu":

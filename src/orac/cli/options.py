@@ -16,8 +16,9 @@ from orac.config import serialization
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 STUDY_NAMES = (
-    *("table1", "table2", "table3", "iqn-vs-linear", "ablation-cost-optimism"),
-    *("ablation-reward-optimism", "ablation-ensemble", "figure1", "figure2", "limit"),
+    *("table1", "table1-iqn", "table2", "table3", "iqn-vs-linear"),
+    *("ablation-cost-optimism", "ablation-reward-optimism", "ablation-ensemble"),
+    *("figure1", "figure2", "limit"),
 )
 """The studies of `orac reproduce`, listed here so that help does not import them."""
 
@@ -72,7 +73,7 @@ def add_function_options(parser: ArgumentParser) -> None:
         "--encoder",
         metavar="MODULE:NAME",
         help="import this pair of functions (init, apply), which turns observations into "
-        "features in front of every network",
+        "the features that every network gets",
     )
 
 
@@ -84,7 +85,7 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         action="append",
         metavar="COST",
         help="largest possible cost of an episode, for an environment that does not declare "
-        "it; certificates rely on it; once per constraint",
+        "it; certificates rely on it; give it once per constraint",
     )
     about = "device that JAX uses"
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help=about)
@@ -114,7 +115,10 @@ def add_train_options(parser: ArgumentParser) -> None:
     option("--name", default="default", help=about)
     about = "print at the end how long each part of a step took"
     option("--profile", action="store_true", help=about)
-    about = "train several seeds, such as 0-4; the same command continues after a stop"
+    about = (
+        "train several seeds, such as 0-4; after a stop, run the same command again to "
+        "continue"
+    )
     option("--seeds", type=parse_seeds, help=about)
     about = "number of seeds that train at the same time (default: one per processor)"
     option("--jobs", type=whole_number, help=about)
@@ -126,7 +130,7 @@ def add_resume_options(parser: ArgumentParser) -> None:
     option("run_dir", metavar="RUN", type=path, help="directory of the run")
     about = "environment of the run, if your own module defines it"
     option("--env-id", type=not_empty, help=about)
-    about = "train the run further, until this number of steps in all"
+    about = "train the run further, up to this total number of steps"
     option("--total-steps", type=whole_number, help=about)
     add_progress_options(parser)
 
@@ -139,7 +143,7 @@ def add_progress_options(parser: ArgumentParser) -> None:
         "--track",
         action="append",
         choices=TRACKERS,
-        help="send metrics there in addition to the CSV files (default: tensorboard)",
+        help="also send the metrics to this tracker (default: tensorboard)",
     )
 
 
@@ -158,7 +162,8 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
         help="environment of the --rule (default: orac/CityLearn-v0) or of the RUN",
     )
     add_set_option(
-        parser, "change a config field of the --rule: env.params.buildings=[1,2,3]"
+        parser,
+        "change a field of the rule's config, such as env.params.buildings=[1,2,3]",
     )
     option(
         "--seeds",
@@ -167,19 +172,20 @@ def add_evaluate_options(parser: ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="evaluate the --rule once per seed (default: 0); with a RUN, one seed that "
-        "selects other episodes than the run's own",
+        help="evaluate the --rule once per seed (default: 0); with a RUN, give a single "
+        "seed to play different episodes from the default ones",
     )
     about = "number of episodes (default: 100)"
     option("--episodes", type=whole_number, default=100, help=about)
-    about = "save the episodes below this directory, for orac report and compare"
+    about = "save the episodes under this directory, for orac report and compare"
     option("--out", type=folder, help=about)
     about = "additional tails at which to print the CVaR"
     option("--tails", type=float, nargs="+", default=[], help=about)
     about = "sample actions instead of using the policy's mean"
     option("--stochastic", action="store_true", help=about)
     add_checkpoint_option(parser)
-    option("--certify", action="store_true", help="print upper confidence bounds")
+    about = "print upper confidence bounds on the risk"
+    option("--certify", action="store_true", help=about)
     option("--confidence", type=float, help="confidence of --certify (default: 0.95)")
     option("--video", type=path, help="film one episode to a .gif or .mp4 file")
     option("--json", action="store_true", help="print JSON")
@@ -190,26 +196,27 @@ def add_checkpoint_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         choices=("best", "last"),
-        help="policy of a RUN: best is the one that it delivers, last that of its last "
-        "step (default: best if there is one)",
+        help="policy of a RUN: best is the policy that it delivers, last is the policy of "
+        "its last step (default: best if there is one)",
     )
 
 
 def add_certify_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    about = "directory of a run, or file of an agent"
+    about = "directory of a run, or file of a saved agent"
     option("run_dir", metavar="RUN", type=path, help=about)
     about = "environment of the run, if your own module defines it"
     option("--env-id", type=not_empty, help=about)
     about = "probability with which the certificate holds (default: 0.95)"
     option("--confidence", type=float, default=0.95, help=about)
     about = (
-        "maximum number of fresh episodes per look (default: 20,000; on device 100,000)"
+        "maximum number of fresh episodes per look, see --looks (default: 20,000, or "
+        "100,000 on device)"
     )
     option("--episodes-max", type=whole_number, help=about)
     about = (
-        "maximum number of looks, each with fresh episodes; the error is divided among "
-        "them (default: 3)"
+        "maximum number of looks, which are attempts with new fresh episodes; the error "
+        "probability is divided among them (default: 3)"
     )
     option("--looks", type=whole_number, default=3, help=about)
     option("--json", action="store_true", help="print JSON")
@@ -225,7 +232,7 @@ def add_report_options(parser: ArgumentParser) -> None:
     option(
         "--format",
         choices=("html", "markdown", "latex", "csv"),
-        help="the HTML page, or only its tables (default: by the suffix of --out)",
+        help="the HTML page, or only its tables (default: set by the suffix of --out)",
     )
     about = "also write figures as PDF files to this directory"
     option("--figures", type=folder, help=about)
@@ -251,7 +258,7 @@ def add_reproduce_options(parser: ArgumentParser) -> None:
         parser, "change a config field of every run, such as training.num_envs=8"
     )
     about = "run only cases of this agent, environment or label; can be repeated"
-    option("--only", action="append", default=[], metavar="WORD", help=about)
+    option("--only", action="append", default=[], metavar="CASES", help=about)
     about = "directory of the runs (default: runs/paper)"
     option("--out", type=folder, default=Path("runs/paper"), help=about)
     add_schedule_options(parser)
@@ -268,12 +275,12 @@ def add_sweep_options(parser: ArgumentParser) -> None:
 def add_tune_options(parser: ArgumentParser) -> None:
     add_config_options(parser)
     option = parser.add_argument
-    about = "trials of the study in total, earlier ones included (default: 30)"
+    about = "total number of trials, including those of earlier calls (default: 30)"
     option("--trials", type=whole_number, default=30, help=about)
     option(
         "--jobs",
         type=whole_number,
-        help="trials at a time (default: one per processor)",
+        help="number of trials that train at the same time (default: one per processor)",
     )
     option(
         "--threads",
@@ -281,7 +288,7 @@ def add_tune_options(parser: ArgumentParser) -> None:
         default=1,
         help="threads of each trial (default: 1)",
     )
-    about = "save everything and stop after this time; the same command continues"
+    about = "save everything and stop after this time; run the same command again to continue"
     option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
     option(
         "--space",
@@ -292,8 +299,8 @@ def add_tune_options(parser: ArgumentParser) -> None:
     option(
         "--episodes",
         type=whole_number,
-        help="fresh episodes that measure the reward and the risk of a trial (default: "
-        "100, and at least 10 in the tail)",
+        help="number of fresh episodes that measure the reward and the risk of a trial "
+        "(default: 100, or more, so that at least 10 are in the tail)",
     )
     about = "folder of the study (default: tune/<environment>-<agent>)"
     option("--out", type=folder, help=about)
@@ -313,24 +320,25 @@ def add_tune_options(parser: ArgumentParser) -> None:
 def add_schedule_options(parser: ArgumentParser) -> None:
     """Add the options that `orac reproduce` and `orac sweep` share."""
     option = parser.add_argument
-    option(
-        "--jobs", type=whole_number, help="runs at a time (default: one per processor)"
-    )
-    about = "threads of each run (default: 1, which gives the highest throughput)"
+    about = "number of runs that train at the same time (default: one per processor)"
+    option("--jobs", type=whole_number, help=about)
+    about = "threads of each run (default: 1)"
     option("--threads", type=whole_number, default=1, help=about)
-    about = "save everything and stop after this time; the same command continues"
+    about = "save everything and stop after this time; run the same command again to continue"
     option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
     option("--backend", default="processes", help="processes (default) or ray")
     option("--address", type=not_empty, help="address of the Ray cluster, such as auto")
-    about = "send metrics there in addition to the CSV files (default: nowhere)"
+    about = "also send the metrics to this tracker (default: none)"
     option("--track", action="append", default=[], choices=TRACKERS, help=about)
-    about = "around curves: interval (default), or half-std as in the paper's Figure 2"
+    about = (
+        "band around curves: interval (default), or half-std as in the paper's Figure 2"
+    )
     option("--band", default="interval", help=about)
     about = "start no runs and show the results so far, from the runs and from --record"
     option("--render-only", action="store_true", help=about)
     about = (
         "folder for the tables, the figure and the numbers of every run; its files are "
-        "small enough to commit. Runs that are finished there are not trained again"
+        "small enough to commit. Runs already recorded there as finished are not trained again"
     )
     option("--record", type=folder, metavar="FOLDER", help=about)
     add_import_option(parser)
@@ -344,20 +352,20 @@ def add_demo_options(parser: ArgumentParser) -> None:
 
 
 def host_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of an environment on the host that were given."""
+    """Return, as keyword arguments, the options for host environments that the user gave."""
     given = options.cost_bound
     return {} if given is None else {"cost_bound": given}
 
 
 def not_empty(text: str) -> str:
-    """Return a text, or raise an error if it is empty, as that of an unset variable."""
+    """Return a string. An empty string, such as that of an unset variable, is an error."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty, got ''")
     return text
 
 
 def path(text: str) -> Path:
-    """Return the path of a file or folder. An empty text would be the working directory."""
+    """Return a path. An empty string is an error, not the working directory."""
     return Path(not_empty(text))
 
 
@@ -404,7 +412,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             seeds = range(int(first), int(last) + 1)
         else:
             seeds = range(int(text))
-    # The length of a range of more than 64 bits cannot be computed; that of a slice can.
+    # `len` fails for a range with a length of more than 64 bits, so shorten the range first.
     seeds = seeds[: MAX_SEEDS + 1]
     if not 0 < len(seeds) <= MAX_SEEDS or min(seeds) < 0 or len({*seeds}) < len(seeds):
         raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Commands about many runs: `orac report`, `compare`, `reproduce`, `sweep` and `tune`."""
+"""Commands for many runs: `orac report`, `compare`, `reproduce`, `sweep` and `tune`."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from orac.cli.train import MAX_PROCESSES, resolve_config
 from orac.config.validation import check_choice, check_count
 from orac.envs.gym_adapter.costs import allow_module
-from orac.envs.registry import is_of_library
+from orac.envs.registry import is_library_id
 from orac.experiments import run_study
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import with_settings
@@ -47,7 +47,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def run_reproduce(options: argparse.Namespace) -> int:
-    """Reproduce a table or figure of the paper."""
+    """Run the study that the options name, such as a table or figure of the paper."""
     check_choice("a study", options.study, STUDIES)
     study = with_settings(
         STUDIES[options.study], options.steps, options.set, options.only
@@ -63,7 +63,7 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 
 def run_tune(options: argparse.Namespace) -> int:
-    """Search for settings of high reward whose measured risk is within the limits."""
+    """Search for the settings with the highest reward and a risk within the limits."""
     from orac.api import Agent
     from orac.api.environments import choose_env, run_arguments
     from orac.experiments import tune
@@ -88,7 +88,7 @@ def run_tune(options: argparse.Namespace) -> int:
     # Worker processes may import modules named on the command line, but not those named in
     # a file.
     env_id = options.env_id or ""
-    module = "" if is_of_library(env_id) else env_id.rpartition(":")[0]
+    module = "" if is_library_id(env_id) else env_id.rpartition(":")[0]
     for name in (module, options.cost_fn or "", options.encoder or ""):
         if name:
             allow_module(name.partition(":")[0])
@@ -104,7 +104,7 @@ def run_tune(options: argparse.Namespace) -> int:
 def study_options(
     options: argparse.Namespace, out: Path, seeds: tuple[int, ...] | None
 ) -> StudyOptions:
-    """Return the checked options that `reproduce` and `sweep` share."""
+    """Check the options that `reproduce` and `sweep` share, and return them."""
     if options.jobs is not None:
         check_count("--jobs", options.jobs, high=MAX_PROCESSES)
     check_count("--threads", options.threads, high=MAX_PROCESSES)

@@ -1,20 +1,18 @@
-"""`orac train`, `orac resume` and `orac config`: build a config, train with it or print it.
+"""The commands `orac train`, `orac resume` and `orac config`.
 
 The options of all commands are in `options.py`.
 """
 
 import argparse
-import json
 import shlex
 import signal
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orac.cli.options import host_options
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
 from orac.config.validation import check_count
 
@@ -22,10 +20,11 @@ if TYPE_CHECKING:
     from orac.api import Agent
 
 MAX_PROCESSES = 10_000
+NOTHING_EVALUATED = "finished, and nothing was evaluated"
 
 
 def run_train(options: argparse.Namespace) -> int:
-    """Train a new agent."""
+    """Train a new agent, or several of them if `--seeds` is given."""
     check_seeds(options)
     config = None
     if options.source is not None:
@@ -37,16 +36,17 @@ def run_train(options: argparse.Namespace) -> int:
     from orac.api import Agent, ShortRunWarning, load
     from orac.api.environments import choose_env
 
-    making: dict[str, Any] = {
+    agent_options: dict[str, Any] = {
         "cost_fn": options.cost_fn,
         "encoder": options.encoder,
         "host_options": host_options(options),
     }
     if config is None:
-        agent = load(str(options.source), options.env_id, **making)
+        agent = load(str(options.source), options.env_id, **agent_options)
     else:
-        # Only an id that was typed may import its module; that of a file must not.
-        agent = Agent(options.env_id or choose_env(config, None), config, **making)
+        # Only an id that the user typed may import its module, not an id in a file.
+        env = options.env_id or choose_env(config, None)
+        agent = Agent(env, config, **agent_options)
     if options.seeds is not None:
         return train_seeds(agent, options)
     print(describe(agent))
@@ -72,11 +72,11 @@ def run_train(options: argparse.Namespace) -> int:
     if agent.profile:
         print(agent.profile.table())
     assert agent.run_path is not None
-    return finish(agent, agent.run_path, options.cost_bound)
+    return finish(agent, agent.run_path, options)
 
 
 def check_seeds(options: argparse.Namespace) -> None:
-    """Raise an error for options that do not go together with `--seeds`, or need it."""
+    """Raise an error for options that cannot be used with `--seeds`, or only with it."""
     if options.seeds is None:
         if options.jobs is not None:
             raise ValueError(
@@ -92,8 +92,8 @@ def check_seeds(options: argparse.Namespace) -> None:
     ):
         if value is not None:
             raise ValueError(
-                f"--{name} is for one run, and --seeds trains several in processes of their "
-                f"own, got both. Leave out --{name}, or train one --seed at a time."
+                f"--{name} is for one run, and --seeds trains several in separate "
+                f"processes, got both. Leave out --{name}, or train one --seed at a time."
             )
     from orac.runs.directory import check_run_name
     from orac.runs.loggers import check_trackers
@@ -105,9 +105,9 @@ def check_seeds(options: argparse.Namespace) -> None:
 
 
 def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
-    """Train several seeds, some at a time, each in its own process.
+    """Train several seeds in parallel, each in its own process.
 
-    `agent` has the config of all of them. Finished runs are skipped and unfinished
+    The config of `agent` is used for all seeds. Finished runs are skipped and unfinished
     ones are resumed, so the same command continues after a stop.
     """
     from orac.api.agent import short_run
@@ -120,7 +120,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     config = agent.config
     agent.close()
     if module := config.env.id.rpartition(":")[0]:
-        # The user has typed it, or `--import` has named it.
+        # The user named this module with `--env-id` or `--import`.
         allow_module(module)
     if options.encoder is not None:
         allow_module(options.encoder.partition(":")[0])
@@ -154,18 +154,25 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
 
 
 def delivered_line(path: Path) -> str:
-    """Return what a finished run delivers, from its delivered.json."""
+    """Return a line on the policy that a finished run delivers."""
+    from orac.reports.run_reader import delivered_problem, read_delivered_policy
+    from orac.runs.directory import read_config
+
     try:
-        record = json.loads((path / "delivered.json").read_text())
-        measured = [f"reward {record['reward']:.4g}"]
-        for name, risk in record["risk"].items():
-            limit = record["limit"][name]
-            measured.append(f"risk of {name} {risk:.4g} (limit {limit:g})")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "finished, and nothing was evaluated"
-    within = "within" if record.get("within_limits") else "not within"
-    limits = f", {within} the limits" if record["risk"] else ""
-    return f"{', '.join(measured)}{limits}, on {record.get('episodes', 0):,} episodes"
+        config = serialization.from_dict(read_config(path))
+        policy = read_delivered_policy(path, config)
+    except (OSError, ValueError) as error:
+        return f"finished, but {error}"
+    if policy is None:
+        problem = delivered_problem(path, config)
+        return f"finished, but {problem}" if problem else NOTHING_EVALUATED
+    measured = [f"reward {policy.reward:.4g}"]
+    for constraint, risk in zip(config.constraints, policy.risk, strict=True):
+        limit = f"(limit {constraint.limit:g})"
+        measured.append(f"risk of {constraint.name} {risk:.4g} {limit}")
+    within = "within" if policy.within_limits else "not within"
+    limits = f", {within} the limits" if config.constraints else ""
+    return f"{', '.join(measured)}{limits}, on {policy.episodes:,} episodes"
 
 
 def check_from(options: argparse.Namespace) -> None:
@@ -195,7 +202,7 @@ def run_resume(options: argparse.Namespace) -> int:
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
-    return finish(agent, Path(options.run_dir), options.cost_bound)
+    return finish(agent, Path(options.run_dir), options)
 
 
 def run_config(options: argparse.Namespace) -> int:
@@ -203,7 +210,7 @@ def run_config(options: argparse.Namespace) -> int:
     config, base = resolve_config(options)
     presets.check_algorithm(config)
     print(serialization.dump(config), end="")
-    changes = serialization.difference(config, base)
+    changes = overrides.difference(config, base)
     print("# changed from the preset:" if changes else "# identical to the preset")
     for name, (value, preset_value) in changes.items():
         print(f"#   {name}: {preset_value} -> {value}")
@@ -215,13 +222,14 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
     if options.config is not None:
         if options.preset is not None:
             raise ValueError(
-                "--preset and --config each give a whole config, got both. Drop one."
+                "--preset and --config each give a whole config, got both. Leave one of "
+                "them out."
             )
         base = serialization.load(options.config)
         if options.algo is not None:
             base = presets.with_algorithm(base, options.algo)
         if options.env_id is not None:
-            base = serialization.override(base, [f"env.id={options.env_id!r}"])
+            base = overrides.override(base, [f"env.id={options.env_id!r}"])
     else:
         chosen = "orac/GuardedMaze-v0" if options.env_id is None else options.env_id
         algo = "orac" if options.algo is None else options.algo
@@ -238,24 +246,24 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
     changes = [
         f"{field}={value}" for field, value in given.items() if value is not None
     ]
-    return serialization.override(base, [*changes, *options.set]), base
+    return overrides.override(base, [*changes, *options.set]), base
 
 
 def describe(agent: "Agent", seeds: str | None = None) -> str:
-    """Return a description of the run: what is limited, and how it is measured."""
+    """Return a description of the run, with one line per limit."""
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, {seeds or f'seed {config.seed}'}"]
     if config.agent.follows_episodes:
-        from orac.training.measurement import held_measure, window_size
+        from orac.training.measurement import limited_measure, window_size
 
         share = 1 - config.agent.multiplier.margin
         return "\n".join(
             [
                 *lines,
                 *(
-                    f"  {constraint.name}: {held_measure(constraint, config)} of at most "
+                    f"  {constraint.name}: {limited_measure(constraint, config)} of at most "
                     f"{constraint.limit:g} per episode, measured over the last "
-                    f"{window_size(config.constraints):,} episodes of the deployed policy; "
+                    f"{window_size(config):,} episodes of the deployed policy; "
                     f"the multiplier aims at {share * constraint.limit:g}"
                     for constraint in config.constraints
                 ),
@@ -272,27 +280,21 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def finish(
-    agent: "Agent", path: Path, cost_bound: Sequence[float] | None = None
-) -> int:
-    """Print what the run delivers and the command to type next; return the exit code."""
+def finish(agent: "Agent", path: Path, options: argparse.Namespace) -> int:
+    """Print how the run ended and which commands to type next; return the exit code."""
     from orac.api.environments import run_arguments
 
-    total = agent.config.training.total_steps
-    arguments = run_arguments(path, agent.config)
-    for bound in cost_bound or ():
-        arguments += f" --cost-bound {bound:g}"
-    if agent.num_timesteps < total:
-        print(
-            f"Stopped at step {agent.num_timesteps:,} of {total:,}; everything is saved."
-        )
-        print(f"Continue with: orac resume {arguments}")
+    if agent.num_timesteps < agent.config.training.total_steps:
+        if options.quiet:
+            # Otherwise `learn` has printed it.
+            print(agent.stopped_text())
         return 128 + (agent.stop_signal or signal.SIGINT)
+    arguments = run_arguments(path, agent.config, options.cost_bound)
     print(f"Done: {path}")
     print("\n".join(agent.delivery_lines()))
     print(f"Evaluate it with: orac evaluate {arguments}")
     if agent.config.constraints:
-        declared = agent.spec.cost_bounds is not None
-        bound = "" if declared else " --cost-bound COST"
+        known = agent.spec.cost_bounds is not None or "--cost-bound" in arguments
+        bound = "" if known else " --cost-bound COST"
         print(f"Certify it with: orac certify {arguments}{bound}")
     return 0

@@ -1,1 +1,1 @@
-"""The settings of a run: schema, validation, presets and YAML."""
+"""The settings of a run: their schema, checks, presets and YAML format."""

@@ -1,13 +1,13 @@
-"""Settings for each agent and environment.
+"""Presets: complete configs for each agent and environment.
 
-`preset("orac", "orac/GuardedMaze-v0")` returns a whole config. There are three kinds:
+`preset("orac", "orac/GuardedMaze-v0")` returns a config. There are three kinds of presets:
 
-- `paper`: the settings of the paper's Appendix A, for its environments. Everything except
-  two fields (`ALGORITHMS`) is the same for every agent. The exceptions are SAC-Lagrangian,
-  which has one scalar cost critic as in the paper, and SAC, which has no constraints.
-- `fast`: for the same environments, settings that constrain the risk of whole episodes and
-  take minutes on one core. The multiplier follows measured episodes.
-- `general`: similar settings for any other environment.
+- `paper` has the settings of the paper's Appendix A, for the environments in the paper.
+  Agents differ only in the two fields that `ALGORITHMS` lists, with two exceptions:
+  SAC-Lagrangian has one scalar cost critic, as in the paper, and SAC has no constraints.
+- `fast` has other settings for the same environments. The multiplier follows the measured
+  risk of whole episodes, and a run takes minutes on one core.
+- `general` has settings similar to `fast`, for any environment.
 """
 
 import dataclasses
@@ -30,11 +30,12 @@ from orac.config.validation import check_choice, shown, unknown_name
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An agent: its risk form (None: the environment's preset decides) and behaviour."""
+    """The two config fields that define an agent, and a description for listings."""
 
     risk_form: str | None
+    """None if the preset of the environment chooses the risk form."""
     behaviour: str
-    describes: str
+    description: str
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -54,11 +55,11 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def guarded_maze() -> Config:
-    """Appendix A, 'Environment specific' column GuardedMaze; Table 1 at 0.15."""
+    """Return Appendix A's settings for GuardedMaze, with guard probability 0.15."""
     return Config(
         env=EnvConfig(
             "orac/GuardedMaze-v0",
-            # Scaling observations is our choice; the paper does not mention it.
+            # Scaling the observations is our choice. The paper does not mention it.
             params=(("guard_probability", 0.15), ("normalize_obs", True)),
         ),
         constraints=(Constraint("cost", limit=5.0, tail=0.05),),
@@ -78,7 +79,7 @@ def guarded_maze() -> Config:
 
 
 def safety_gym() -> Config:
-    """Appendix A, 'Environment specific' column SafetyGymnasium; Table 2 at tail 0.5."""
+    """Return Appendix A's settings for Safety-Gymnasium, with a tail of 0.5."""
     return Config(
         env=EnvConfig("orac/SafetyPointGoal1-v0"),
         constraints=(Constraint("cost", limit=10.0, tail=0.5),),
@@ -93,7 +94,7 @@ def safety_gym() -> Config:
 
 
 def citylearn() -> Config:
-    """Appendix A, 'Environment specific' column CityLearn; Table 3."""
+    """Return Appendix A's settings for CityLearn, which Table 3 uses."""
     return Config(
         env=EnvConfig("orac/CityLearn-v0"),
         constraints=(Constraint("cost", limit=720.0, tail=0.05),),
@@ -131,8 +132,8 @@ FAST_AGENT = AgentConfig(
         cap=100.0,
         proportional=0.2,
         margin=0.1,
-        # The risk varies smoothly with the multiplier here, and a noisy measurement above
-        # the limit would raise the floor for most of a run.
+        # Unlike in the maze, the risk varies smoothly with the multiplier, so the floor
+        # need not rise. A noisy measurement would raise the floor for most of a run.
         remember_breaks=False,
     ),
     exploration=ExplorationConfig(decay_when_feasible=True),
@@ -141,14 +142,15 @@ FAST_AGENT = AgentConfig(
 
 
 def fast_maze() -> Config:
-    """GuardedMaze in about a minute on one core."""
+    """Return settings for GuardedMaze with which a run takes about a minute on one core."""
     config = guarded_maze()
     return replace(
         config,
         agent=replace(
             config.agent,
             risk_form="quantile",
-            # Costs are in units of the limit here, so this is 1 in the maze's units.
+            # The learner divides costs by the limit of 5, so a kappa of 0.2 corresponds to
+            # a cost of about 1.
             kappa=0.2,
             n_step=3,
             actor_learning_rate=1e-3,
@@ -158,7 +160,7 @@ def fast_maze() -> Config:
             final_learning_rate=0.1,
             initial_temperature=0.2,
             target_entropy=0.0,
-            # With -3 the policy takes a third of a step more to reach the goal.
+            # Every seed that we compared earned less with -3 (results/tuning).
             final_target_entropy=-5.0,
             polyak=0.02,
             target_every=1,
@@ -188,18 +190,22 @@ def fast_maze() -> Config:
 
 
 def fast_safety_gym() -> Config:
-    """Safety-Gymnasium's navigation tasks in 25 minutes on one core."""
+    """Return settings for Safety-Gymnasium's tasks, except the button tasks.
+
+    A run takes about 25 minutes on one core.
+    """
     config = safety_gym()
     return replace(
         config,
         agent=replace(
             FAST_AGENT,
             centre=True,
-            # Rewards are about 0.05 a step here. A temperature that starts above them keeps
-            # the policy close to random for the first 100,000 steps.
+            # Rewards are about 0.05 per step. With an initial temperature above 0.05, the
+            # policy stays close to random for the first 100,000 steps.
             initial_temperature=0.02,
             temperature_learning_rate=1e-3,
-            # The task is learned first, and the limit approached from above.
+            # The multiplier starts low, so that the agent learns the task first and the
+            # risk approaches its limit from above.
             multiplier=replace(
                 FAST_AGENT.multiplier, initial=0.1, floor=0.02, dead_zone=0.05
             ),
@@ -218,9 +224,10 @@ def fast_safety_gym() -> Config:
 
 
 def fast_safety_button() -> Config:
-    """Safety-Gymnasium's button tasks in 45 minutes on one core.
+    """Return settings for Safety-Gymnasium's button tasks.
 
-    They take longer to learn than the others, so the limit is approached more slowly.
+    A run takes about 45 minutes on one core. These tasks take longer to learn than the
+    others, so the multiplier changes more slowly.
     """
     config = fast_safety_gym()
     multiplier = replace(config.agent.multiplier, initial=0.3, episodes_per_unit=700.0)
@@ -232,26 +239,34 @@ def fast_safety_button() -> Config:
 
 
 def fast_citylearn() -> Config:
-    """CityLearn in 15 minutes on one core."""
+    """Return settings for CityLearn with which a run takes 15 minutes on one core."""
     config = citylearn()
     return replace(
         config,
         agent=replace(
             FAST_AGENT,
             centre=True,
-            # Rewards are about -1 an hour, as costs are, which are divided by 50.
+            # Rewards and costs both have a size of about 1 per hour. The learner divides
+            # costs by 50, so rewards are scaled down as well.
             reward_scale=0.05,
             initial_temperature=0.01,
             temperature_learning_rate=1e-3,
             kappa=0.02,
+            # A tail of 0.05 is narrower than one of the 16 quantiles, so the penalty uses a
+            # wider one.
+            penalty_tail=0.5,
             multiplier=replace(
                 FAST_AGENT.multiplier,
-                # From 0.7 the limit is reached later and with less reward.
+                # With 0.7, the risk comes within the limit later, and the reward is lower.
                 initial=1.0,
-                episodes_per_unit=100.0,
+                # Most errors are below 0.1 of the limit, so the controller reacts strongly
+                # to them. It treats the larger errors at the start as errors of 0.1.
+                episodes_per_unit=30.0,
+                max_error=0.1,
+                proportional=0.5,
                 margin=0.03,
-                # Risk varies smoothly with the multiplier here, so it can stay near the
-                # limit.
+                # The risk varies smoothly with the multiplier, so with a narrow dead zone
+                # the controller can hold the risk near its limit.
                 dead_zone=0.03,
             ),
         ),
@@ -263,13 +278,14 @@ def fast_citylearn() -> Config:
             log_every=5_000,
             checkpoint_every=50_000,
         ),
-        # Two evaluations fill the window, so that it shows whether the risk is falling.
+        # Two evaluations fill the window of measured episodes, and comparing them shows
+        # whether the risk is falling.
         evaluation=EvaluationConfig(every=10_000, episodes=100),
     )
 
 
 def general(env_id: str) -> Config:
-    """Settings for a user's environment."""
+    """Return the `general` settings for an environment."""
     return Config(
         env=EnvConfig(env_id),
         constraints=(Constraint("cost", limit=25.0, tail=0.25),),
@@ -296,24 +312,30 @@ ENVIRONMENTS = {
     "orac/GuardedMaze-v0": {"paper": guarded_maze, "fast": fast_maze},
     "orac/CityLearn-v0": {"paper": citylearn, "fast": fast_citylearn},
 }
-"""Settings by environment and kind; Safety-Gymnasium's ids share theirs."""
+"""Functions that return the settings, by environment id and kind of preset.
+
+All ids of Safety-Gymnasium share the two dicts below.
+"""
 SAFETY_GYM_PRESETS = {"paper": safety_gym, "fast": fast_safety_gym}
 SAFETY_BUTTON_PRESETS = {"paper": safety_gym, "fast": fast_safety_button}
 PRESETS = {
-    "paper": "the paper's settings, for its environments",
-    "fast": "a limit on the risk of whole episodes, in minutes; for the same environments",
-    "general": "the same for any other environment",
+    "paper": "the paper's settings, for the environments in the paper",
+    "fast": "limits the risk of whole episodes and trains in minutes, for the same environments",
+    "general": "settings similar to fast, for any environment",
 }
 
 
 def with_algorithm(config: Config, algo: str) -> Config:
-    """Return an environment's settings for one agent."""
+    """Return a copy of the config that trains the agent `algo`."""
     check_choice("algo", algo, ALGORITHMS)
     algorithm = ALGORITHMS[algo]
+    risk_form = algorithm.risk_form or config.agent.risk_form
     agent = replace(
         config.agent,
-        risk_form=algorithm.risk_form or config.agent.risk_form,
+        risk_form=risk_form,
         behaviour=algorithm.behaviour,
+        # The dual form compares its pivot with costs that are not centred.
+        centre=config.agent.centre and risk_form != "dual",
     )
     if algorithm.risk_form == "scalar":
         agent = replace(agent, num_cost_critics=1)
@@ -322,9 +344,10 @@ def with_algorithm(config: Config, algo: str) -> Config:
 
 
 def for_encoder(config: Config) -> Config:
-    """Return the settings for networks with an encoder, which sees raw observations.
+    """Return the config without scaling of observations, for networks with an encoder.
 
-    Statistics per pixel would scale the same pattern differently at each position.
+    If each pixel were scaled by its own statistics, the same pattern would look different at
+    each position.
     """
     return replace(config, agent=replace(config.agent, normalize_observations=False))
 
@@ -345,14 +368,15 @@ def check_algorithm(config: Config) -> None:
             and name != "sac"
         )
         raise ValueError(
-            f"algo {config.algo!r} has risk_form {risk_form!r} and behaviour "
-            f"{algorithm.behaviour!r}, got {agent.risk_form!r} and {agent.behaviour!r}: "
-            f"its algo is {fitting!r}. Choose the agent with --algo (in Python with "
-            "orac.ORAC, orac.WCSAC, ...)."
+            f"algo {config.algo!r} needs risk_form {risk_form!r} and behaviour "
+            f"{algorithm.behaviour!r}, but the config has {agent.risk_form!r} and "
+            f"{agent.behaviour!r}, which belong to algo {fitting!r}. Choose the agent with "
+            "--algo (in Python with orac.ORAC, orac.WCSAC, ...)."
         )
     if config.algo == "sac" and config.constraints:
         raise ValueError(
-            "algo 'sac' has no constraints, got "
+            "algo 'sac' takes no constraints, but the config has "
+            f"{'one' if len(config.constraints) == 1 else 'some'} on: "
             f"{', '.join(c.name for c in config.constraints)}. Use algo 'sac-lag'."
         )
 
@@ -362,32 +386,33 @@ def with_seed(config: Config, seed: int) -> Config:
     return replace(config, seed=seed)
 
 
-def has_settings(env_id: str) -> bool:
-    """Return whether the paper has settings, with a limit, for this environment."""
+def has_paper_preset(env_id: str) -> bool:
+    """Return whether there is a `paper` preset for this environment."""
     return env_id in ENVIRONMENTS or is_safety_gym(env_id)
 
 
 def is_safety_gym(env_id: str) -> bool:
-    """Return whether this is an id of Safety-Gymnasium or our variant of one."""
+    """Return whether this is an id of Safety-Gymnasium, or of this package's variant."""
     return SAFETY_GYM.fullmatch(env_id) is not None
 
 
 def preset(algo: str, env_id: str, kind: str | None = None) -> Config:
-    """Return the settings of `algo` for an environment: a kind of `PRESETS`.
+    """Return the config of the agent `algo` for an environment.
 
-    The default is `paper` for the paper's environments and `general` for others.
+    `kind` is a key of `PRESETS`. By default it is `paper` for the paper's environments and
+    `general` for others.
     """
     if kind is not None:
         check_choice("preset", kind, PRESETS)
     if not isinstance(env_id, str):
-        raise ValueError(f"env_id must be a text, got {shown(env_id)}.")
+        raise ValueError(f"env_id must be text, got {shown(env_id)}.")
     kinds = ENVIRONMENTS.get(env_id)
     if kinds is None and is_safety_gym(env_id):
         kinds = SAFETY_BUTTON_PRESETS if "Button" in env_id else SAFETY_GYM_PRESETS
     if kinds is None and kind not in (None, "general"):
         raise ValueError(
-            f"preset {kind!r} exists for {', '.join(ENVIRONMENTS)} and Safety-Gymnasium's "
-            f"tasks, got {env_id!r}. Use the preset 'general'."
+            f"preset {kind!r} exists only for {', '.join(ENVIRONMENTS)} and "
+            f"Safety-Gymnasium's tasks, not for {env_id!r}. Use the preset 'general'."
         )
     if kinds is not None and kind != "general":
         config = kinds[kind or "paper"]()

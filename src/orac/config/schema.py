@@ -1,8 +1,10 @@
-"""Every setting of a run, in frozen dataclasses that check themselves.
+"""Frozen dataclasses that contain every setting of a run and check the values.
 
-Each field is followed by the sentence that `orac train --help` prints, and its annotation
-carries its valid range. A config is hashable and static under `jit`. Presets with the
-paper's settings are in `presets.py`; YAML and `--set` are in `serialization.py`.
+Each field is followed by the text that `orac train --help` prints, and its annotation
+contains its valid range. A config is hashable, so that it can be a static argument of
+`jit`. An agent starts from a preset (`presets.py`: paper, fast or general), which replaces
+many of the defaults here. `serialization.py` reads and writes configs as YAML, and
+`overrides.py` changes single fields, as `--set` does.
 """
 
 import re
@@ -27,28 +29,34 @@ Number = Annotated[float, Range()]
 NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 Fraction = Annotated[float, Range(0, 1, open_low=True)]
-Count = Annotated[int, Range(1)]
-CountFromZero = Annotated[int, Range(0)]
-Steps = Annotated[int, Range(1, 2_000_000_000)]
-"""Counted in 32 bits on the device."""
+MAX_INT = 2_000_000_000
+"""Maximum of every whole number, because the device counts in 32 bits."""
+Count = Annotated[int, Range(1, MAX_INT)]
+CountFromZero = Annotated[int, Range(0, MAX_INT)]
+SMALLEST_TAIL = 1e-5
+"""Smallest tail of a constraint. The test of a candidate plays 40 / tail episodes."""
+SMALLEST_LIMIT = 1e-30
+"""Smallest limit and cost scale, except for a limit of 0. Costs are divided by them."""
 
 COST_NAME = re.compile(r"[\w.-]+( +[\w.-]+)*")
 
 
 class RiskFamily(NamedTuple):
-    """The parameters that a family of risk measures takes."""
+    """The valid parameters of a family of risk measures."""
 
     valid: Callable[[float], bool]
+    """Function that returns whether a parameter is valid."""
     expects: str
+    """Description of the valid parameters, for error messages."""
     coherent: bool = True
-    """Whether it is a spectral measure, with weights that never decrease."""
+    """Whether the measures are spectral: their weights never decrease with the level."""
 
 
 RISK_FAMILIES: dict[str, RiskFamily] = {
     "mean": RiskFamily(lambda parameter: True, "no parameter"),
     "cvar": RiskFamily(
         lambda tail: 0 < tail <= 1,
-        "a tail in (0, 1]; it is the worst-case mass: 0.05 means the worst 5%",
+        "a tail in (0, 1], which is the fraction of worst cases: 0.05 means the worst 5 %",
     ),
     "wang": RiskFamily(
         lambda shift: shift >= 0, "a shift of at least 0; 0 is the mean"
@@ -59,10 +67,10 @@ RISK_FAMILIES: dict[str, RiskFamily] = {
     "dual_power": RiskFamily(
         lambda power: power >= 0, "a power of at least 0; 0 is the mean"
     ),
-    # Tversky and Kahneman's weighting overweights both ends: not a spectral measure.
+    # Tversky and Kahneman's weighting is not spectral, because it overweights both ends.
     "cpw": RiskFamily(
         lambda power: 0.3 <= power <= 1,
-        "a power in [0.3, 1]; 1 is the mean, 0.71 the usual choice",
+        "a power in [0.3, 1]; 1 is the mean, and 0.71 is the usual choice",
         coherent=False,
     ),
 }
@@ -70,7 +78,7 @@ RISK_FAMILIES: dict[str, RiskFamily] = {
 
 @dataclass(frozen=True)
 class RiskMeasure:
-    """A risk measure by name and parameter. `core.risk` computes it.
+    """The name and the parameter of a risk measure, which `core.risk` computes.
 
     `RiskMeasure("cvar", 0.05)` is the mean of the worst 5 %.
     """
@@ -82,9 +90,9 @@ class RiskMeasure:
         check_choice("risk measure", str(self.name), RISK_FAMILIES)
         family = RISK_FAMILIES[self.name]
         if not is_number(self.parameter) or not family.valid(self.parameter):
-            word = "tail" if self.name == "cvar" else "parameter"
+            noun = "tail" if self.name == "cvar" else "parameter"
             raise ValueError(
-                f"{word} of risk measure {self.name!r} must be {family.expects}; "
+                f"{noun} of risk measure {self.name!r} must be {family.expects}; "
                 f"got {shown(self.parameter)}."
             )
 
@@ -96,20 +104,20 @@ class RiskMeasure:
 
     @property
     def coherent(self) -> bool:
-        """Whether it is a spectral measure: monotone weights, sub-additive."""
+        """Whether the measure is spectral, which makes it sub-additive."""
         return RISK_FAMILIES[self.name].coherent
 
     @property
     def dual_tail(self) -> float:
-        """The tail of a measure whose dual form has one pivot: CVaR or the mean."""
+        """The tail of CVaR, or 1 for the mean. Other measures raise an error."""
         if self.name == "mean":
             return 1.0
         if self.name == "cvar":
             return self.parameter
         if not self.coherent:
             raise ValueError(
-                f"the dual form needs a spectral measure, got {self.name!r}, a distortion "
-                "whose weights are not monotone, so that no dual form exists. "
+                f"the dual form needs a spectral measure, got {self.name!r}, whose weights "
+                "are not monotone, so that no dual form exists. "
                 "Use risk_form='implicit', or the measure 'cvar'."
             )
         raise ValueError(
@@ -120,40 +128,55 @@ class RiskMeasure:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One cost, the limit of its risk per episode, and how its risk is measured."""
+    """A limit on the risk of one kind of cost, summed over an episode."""
 
     name: str = "cost"
-    """Name of the cost: the environment's, or a label for what `cost_fn` returns."""
+    """Name of the cost in the environment, or a label for the result of `cost_fn`."""
     limit: float = 25.0
-    """Maximum risk of an episode's undiscounted cost."""
+    """Highest allowed risk of an episode's undiscounted cost."""
     tail: float = 1.0
-    """Worst-case mass in (0, 1] for CVaR: 0.05 is the worst 5 %, 1 is risk-neutral."""
+    """CVaR is the mean cost of the worst episodes, and tail is their fraction: 0.05 means the
+    worst 5 %, and 1 means all episodes."""
     risk: str = "cvar"
     """Risk measure: cvar, mean, wang, power, dual_power or cpw."""
     risk_parameter: float | None = None
-    """Parameter of a risk measure other than cvar and mean."""
+    """Parameter of the measures wang, power, dual_power and cpw. The others take none."""
     cost_scale: float | None = None
-    """Cost that counts as 1 when the multiplier follows episodes; by default the limit."""
+    """If the multiplier follows episodes, the learner divides this cost by this number,
+    converted to the critics' discounted units. The default is the limit."""
 
     def __post_init__(self):
         freeze(self)
         if not isinstance(self.name, str) or not COST_NAME.fullmatch(self.name):
             raise ValueError(
-                "the name of a constraint must be letters, digits, '_', '.', '-' or inner "
-                f"spaces, got {shown(self.name)}. It is used in the names of columns."
+                "the name of a constraint must consist of letters, digits, '_', '.', '-' "
+                f"and inner spaces, got {shown(self.name)}. It is used in the names of "
+                "columns."
             )
         check_range(
             f"limit of constraint {self.name!r}",
             self.limit,
             0,
-            advice="It is the maximum cost of an episode; costs are at least 0.",
+            advice="It is the highest allowed risk of a cost, and costs are at least 0.",
         )
         RiskMeasure("cvar", self.tail)
+        check_range(
+            f"tail of constraint {self.name!r}",
+            self.tail,
+            SMALLEST_TAIL,
+            1,
+            advice="A smaller tail takes too many episodes to measure.",
+        )
+        if 0 < self.limit < SMALLEST_LIMIT:
+            raise ValueError(
+                f"limit of constraint {self.name!r} must be 0 or at least "
+                f"{SMALLEST_LIMIT:g}, got {self.limit!r}. Report costs in a smaller unit."
+            )
         check_choice("risk measure", str(self.risk), RISK_FAMILIES)
         if self.risk in ("cvar", "mean") and self.risk_parameter is not None:
             raise ValueError(
                 f"risk_parameter must be None for risk measure {self.risk!r}, got "
-                f"{shown(self.risk_parameter)}. Set tail, which CVaR uses."
+                f"{shown(self.risk_parameter)}. The parameter of CVaR is tail."
             )
         if self.risk not in ("cvar", "mean") and self.risk_parameter is None:
             raise ValueError(
@@ -163,11 +186,11 @@ class Constraint:
         _ = self.measure
         if self.cost_scale is not None:
             name = f"cost_scale of constraint {self.name!r}"
-            check_range(name, self.cost_scale, 0, open_low=True)
+            check_range(name, self.cost_scale, SMALLEST_LIMIT)
 
     @property
     def unit(self) -> float:
-        """The cost that counts as 1 in a learner whose multiplier follows episodes."""
+        """`cost_scale`, or the limit if `cost_scale` is not set."""
         return self.cost_scale or self.limit
 
     @property
@@ -185,39 +208,49 @@ class MultiplierConfig:
     """The Lagrange multiplier of each constraint."""
 
     follows: Annotated[str, Choice(("critics", "episodes"))] = "critics"
-    """critics: the risk that the critics predict, as in the paper; episodes: the measured
-    risk of whole episodes of the deployed policy."""
+    """Risk to which the multiplier is adjusted: critics (the risk that the critics predict, as
+    in the paper) or episodes (the risk measured on whole episodes of the deployed policy)."""
     initial: NonNegative = 0.0
-    """Value at the start of a run."""
+    """Value of the multiplier at the start of a run."""
     learning_rate: NonNegative = 5e-4
-    """Adam's step size."""
+    """Adam's learning rate for a multiplier that follows the critics."""
     cap: Positive | None = None
-    """Upper bound; without one it keeps growing while the limit is violated."""
+    """Upper bound of the multiplier. Without a bound, the multiplier grows as long as the limit
+    is exceeded."""
     pid: bool = False
-    """Use a PID controller instead of Adam."""
+    """Use a PID controller instead of Adam to update a multiplier that follows the critics."""
     pid_gains: tuple[NonNegative, NonNegative, NonNegative] = (0.05, 5e-4, 0.1)
-    """Proportional, integral and derivative gains, on (mean risk - limit) / limit."""
+    """Proportional, integral and derivative gain of the PID controller. Its error is
+    (mean risk - limit) / limit."""
     states: Annotated[str, Choice(("replay", "starts"))] = "replay"
-    """States over which risk is averaged: all in the replay, or only initial ones."""
+    """States over which the risk is averaged if the multiplier follows the critics: replay
+    (all states in the replay) or starts (only initial states of episodes)."""
     episodes_per_unit: Positive = 300.0
-    """Episodes in which the log multiplier moves by 1 when the risk is twice its target."""
+    """Number of episodes it takes the log multiplier to rise by 1 while (risk - target) / limit
+    is 1; margin sets the target."""
     proportional: NonNegative = 0.1
-    """Proportional gain on the relative error, added to the log multiplier."""
+    """Proportional gain on (risk - target) / limit, for the log multiplier."""
     margin: Annotated[float, Range(0, 0.9)] = 0.05
-    """Fraction of the limit by which the target of the measured risk is below the limit."""
+    """How far the target of the measured risk is below the limit, as a fraction of the
+    limit."""
+    max_error: Annotated[float, Range(0, 1, open_low=True)] = 1.0
+    """Largest (risk - target) / limit to which the multiplier reacts. Larger values have the
+    same effect as max_error, and values below -min(0.5, max_error) the same as this bound."""
     dead_zone: Annotated[float, Range(0, 1)] = 0.3
-    """Relative error below the target down to which the multiplier does not change."""
+    """The multiplier does not change while the measured risk is below its target by less than
+    this fraction of the limit."""
     floor: Positive = 0.05
     """Lower bound of a multiplier that follows episodes."""
     remember_breaks: bool = True
-    """If the limit is exceeded after the multiplier fell, stay above that multiplier."""
+    """If the measured risk exceeds the limit after the multiplier has fallen, raise the lower
+    bound of the multiplier above its current value."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")
         if self.follows == "episodes" and self.initial <= 0:
             raise ValueError(
                 "multiplier.initial must be above 0 when the multiplier follows episodes, "
-                f"because its logarithm is moved, got {self.initial:g}. Start at 1."
+                f"because its logarithm is updated, got {self.initial:g}. Start at 1."
             )
         if self.follows == "episodes" and self.initial < self.floor:
             raise ValueError(
@@ -238,20 +271,24 @@ class MultiplierConfig:
 
 @dataclass(frozen=True)
 class PivotConfig:
-    """The pivot of the dual form, and the distribution that it is drawn from."""
+    """The pivot, which is the threshold in the dual form of CVaR, and its distribution."""
 
     mode: Annotated[str, Choice(("stationary", "episodic"))] = "stationary"
-    """stationary: pivot on the cost to go; episodic: on the cost of the whole episode."""
+    """Cost that is compared with the pivot: stationary (the remaining cost of the episode) or
+    episodic (the cost of the whole episode)."""
     std: Positive = 0.05
-    """Standard deviation of the truncated normal on [0, 1] that pivots are drawn from."""
+    """Standard deviation of the normal distribution from which pivots are drawn, before the
+    distribution is truncated to [0, 1]."""
     learning_rate: NonNegative = 3e-4
-    """Adam's step size for the mean of the pivot distribution."""
+    """Adam's learning rate for the location of the pivot distribution."""
     every: Count = 1000
-    """Environment steps between two outer steps."""
+    """Number of environment steps between two updates of the pivot distribution."""
     penalty: NonNegative = 10.0
-    """Weight of a violated limit in the outer objective."""
+    """Weight of the amount by which limits are exceeded, in the loss of the pivot
+    distribution."""
     max_gradient: Positive = 1.0
-    """Bound on the outer step's gradient."""
+    """Each entry of the gradient of the pivot distribution's location is clipped to at most
+    this size."""
 
     def __post_init__(self):
         check_fields(self, "pivot")
@@ -259,20 +296,25 @@ class PivotConfig:
 
 @dataclass(frozen=True)
 class ExplorationConfig:
-    """How optimistic the behaviour policy is."""
+    """How the behaviour policy explores optimistically."""
 
     reward_optimism: Number = 4.0
-    """Standard deviations above the mean in the reward bound; negative is pessimistic."""
+    """Number of standard deviations of the reward critics that are added to their mean. A
+    negative number is pessimistic."""
     cost_optimism: Number = 1.0
-    """Standard deviations below the mean in the cost bound."""
+    """Number of standard deviations of the cost critics that are subtracted from their
+    mean."""
     shift_radius: NonNegative = 4.0
-    """Length of the mean's shift, in standard deviations of the actor."""
+    """Length of the shift of the actor's mean, in standard deviations of the actor."""
     radius_is_kl: bool = False
-    """Read shift_radius as a KL divergence, as OAC does: the length is sqrt(2 radius)."""
+    """Interpret shift_radius as a KL divergence, as OAC does. The length of the shift is then
+    sqrt(2 * shift_radius)."""
     decay: bool = True
     """Decrease the radius linearly to 0 over the run."""
     decay_when_feasible: bool = False
-    """Decrease the radius further while the measured risk stays within the limit."""
+    """If the multiplier follows episodes, also decrease the radius as the schedules advance.
+    They advance while the measured risk is within the limit and close to it, and late in the
+    run in any case."""
 
     def __post_init__(self):
         check_fields(self, "exploration")
@@ -280,9 +322,9 @@ class ExplorationConfig:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A pair of functions in front of every network, and the name of the pair.
+    """A pair of functions that compute the features for every network, and its name.
 
-    `core.encoders` describes the functions. A file has only the name.
+    `core.encoders` describes the functions. A config file contains only the name.
     """
 
     name: str
@@ -292,14 +334,17 @@ class Encoder:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The learner. Agents differ in `risk_form`, `behaviour` and number of cost critics."""
+    """Settings of the learner. Agents differ in `risk_form`, `behaviour` and
+    `num_cost_critics`."""
 
     risk_form: Annotated[str, Choice(("scalar", "quantile", "implicit", "dual"))] = (
         "implicit"
     )
-    """scalar: mean cost; quantile: fixed quantiles; implicit: IQN; dual: with a pivot."""
+    """Form of the cost critics: scalar (mean cost), quantile (fixed quantiles), implicit
+    (IQN) or dual (CVaR with a pivot)."""
     behaviour: Annotated[str, Choice(("actor", "optimistic"))] = "optimistic"
-    """actor: sample the policy; optimistic: shift its mean first."""
+    """How actions are chosen in training: actor (sampled from the actor) or optimistic (sampled
+    after the actor's mean is shifted)."""
     discount: Fraction = 0.99
     """Discount factor of rewards."""
     cost_discount: Fraction = 0.99
@@ -307,73 +352,89 @@ class AgentConfig:
     hidden_sizes: tuple[Annotated[int, Range(1, 100_000)], ...] = (256, 256)
     """Widths of the hidden layers of every network."""
     embedding_size: Annotated[int, Range(1, 100_000)] = 64
-    """Number of cosines that embed a level in an implicit quantile network."""
+    """Number of cosines in the embedding of a quantile level, in the implicit form."""
     layer_norm: bool = False
-    """Apply layer normalisation after each hidden linear map."""
+    """Apply layer normalisation after the linear map of each hidden layer."""
     critic_layer_norm: bool | None = None
-    """Layer normalisation in the critics; by default the same as layer_norm."""
+    """Whether the critics have layer normalisation. The default is the value of layer_norm."""
     num_quantiles: Annotated[int, Range(1, 10_000)] = 32
-    """Quantiles per cost critic in its loss."""
+    """Number of quantiles in the loss of each cost critic."""
     num_policy_quantiles: Annotated[int, Range(1, 10_000)] = 32
-    """Quantiles per cost critic in the actor's risk; only in the implicit form."""
+    """Number of quantiles of each cost critic from which the risk is computed, in the implicit
+    form."""
     num_cost_critics: Annotated[
         int,
-        Range(
-            1, 1000, advice="1 is a critic without an ensemble; the paper has 2 or 5."
-        ),
+        Range(1, 1000, advice="1 means no ensemble; the paper uses 2 or 5."),
     ] = 5
-    """Members of the cost ensemble, per constraint."""
+    """Number of cost critics in the ensemble of each constraint."""
     kappa: Positive = 1.0
-    """Error at which the quantile Huber loss changes from quadratic to linear."""
+    """TD error at which the quantile Huber loss changes from quadratic to linear."""
     recentre_quantiles: bool = False
-    """Shift the quantiles so that they have a learned mean; only in the quantile form."""
+    """In the quantile form, learn the mean cost as a separate output and shift the quantiles so
+    that they have this mean."""
     shared_fractions: bool = True
-    """Use one set of random fractions per batch instead of one per row: much faster."""
+    """In the implicit form, draw one set of quantile levels for all rows of a batch. This is
+    much faster than one set per row."""
     bootstrap_on_truncation: bool = True
     """Bootstrap through time limits instead of treating them as terminal."""
     n_step: Annotated[int, Range(1, 100)] = 1
-    """Steps of reward and cost in the critics' targets before they bootstrap."""
+    """Number of steps n in the critics' n-step targets."""
     centre: bool = False
-    """Subtract the mean reward and cost of the warm-up; needs episodes of fixed length."""
+    """Subtract the mean reward and the mean cost of the warm-up steps from all rewards and
+    costs. Use this only if all episodes have the same length."""
+    penalty_tail: Annotated[float, Range(SMALLEST_TAIL, 1)] | None = None
+    """Use CVaR at this tail in the actor's loss and in the exploration, instead of the
+    constraint's risk measure. This needs a multiplier that follows episodes. The risk of
+    episodes is still measured with the constraint's own measure."""
     divide_by_multipliers: bool = False
-    """Divide the actor's objective, without its entropy, by 1 plus the multipliers."""
+    """Divide the actor's objective, except its entropy term, by 1 plus the sum of the
+    multipliers."""
     actor_every: Count = 1
-    """Gradient steps of the critics per gradient step of the actor."""
+    """Number of gradient steps of the critics per gradient step of the actor."""
     actor_average: Annotated[float, Range(0, 0.999999)] = 0.0
-    """Decay per update of the averaged actor, which is deployed; 0: no average."""
+    """Deploy a running average of the actor with this decay per gradient step. With 0, the
+    actor itself is deployed."""
     deployed_action: Annotated[str, Choice(("mean", "sample", "measured"))] = "mean"
-    """Action of the deployed policy: the mean, a sample, or the better of the two."""
+    """How the deployed policy acts if the multiplier follows episodes: mean (with its mean),
+    sample (with samples), or measured (with the mean, or with samples if these are clearly
+    better in evaluations)."""
     actor_learning_rate: NonNegative = 3e-4
-    """Adam's step size of the actor."""
+    """Adam's learning rate for the actor."""
     reward_critic_learning_rate: NonNegative = 3e-4
-    """Adam's step size of the reward critics."""
+    """Adam's learning rate for the reward critics."""
     cost_critic_learning_rate: NonNegative = 3e-4
-    """Adam's step size of the cost critics."""
+    """Adam's learning rate for the cost critics."""
     temperature_learning_rate: NonNegative = 5e-4
-    """Adam's step size of the entropy temperature; 0 keeps it fixed."""
+    """Adam's learning rate for the entropy temperature; 0 leaves it constant."""
     initial_temperature: Positive = 1.0
-    """Entropy temperature at the start."""
+    """Entropy temperature at the start of a run."""
     target_entropy: Number | None = None
-    """Entropy that the temperature aims at; by default minus the number of actions."""
+    """Entropy towards which the temperature moves the policy. The default is minus the number
+    of action dimensions."""
     final_target_entropy: Number | None = None
-    """Target entropy when the schedules have ended; by default target_entropy."""
+    """Target entropy at the end of its schedule, if the multiplier follows episodes. The
+    default is target_entropy, so that there is no schedule."""
     final_learning_rate: Fraction = 1.0
-    """Factor on the networks' learning rates when the schedules have ended."""
+    """Factor on the networks' learning rates at the end of their schedule, if the multiplier
+    follows episodes."""
     polyak: Fraction = 0.005
     """Polyak coefficient: fraction of the online weights mixed into the target."""
     target_every: Count = 2
-    """Gradient steps between two updates of the target critics."""
+    """Number of gradient steps between two updates of the target critics."""
     max_gradient_norm: Positive | None = None
-    """Maximum norm of each network's gradient, per ensemble member; none: no clipping."""
+    """Maximum norm of the gradient of each network. The default is no maximum."""
     normalize_observations: bool = False
-    """Scale observations by running statistics, which are part of the agent's state."""
+    """Scale observations by their running mean and variance, which are part of the agent's
+    state."""
     encoder: str | Encoder | None = None
-    """Functions that turn observations into features, as module:name; only --encoder imports
-    them."""
+    """Name (module:name) of the pair of functions that turn observations into features. The
+    module is imported only if --encoder names the pair."""
     reward_scale: Positive = 1.0
-    """Factor on rewards in the learner; logged rewards and values are without it."""
+    """The learner multiplies rewards by this number. Logged rewards and values are not
+    multiplied."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the episodes' returns."""
+    """Divide rewards by the running standard deviation of episode returns, converted to the
+    discounted units of the critics."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     pivot: PivotConfig = field(default_factory=PivotConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
@@ -389,8 +450,21 @@ class AgentConfig:
             )
         if self.centre and max(self.discount, self.cost_discount) == 1:
             raise ValueError(
-                "agent.centre needs discounts below 1, because it takes the mean from every "
-                f"step to come, got {self.discount!r} and {self.cost_discount!r}."
+                "agent.centre needs discounts below 1, because it changes the value of a "
+                "state by the discounted sum of the mean over all future steps, got "
+                f"{self.discount!r} and {self.cost_discount!r}."
+            )
+        if self.centre and self.risk_form == "dual":
+            raise ValueError(
+                "agent.centre does not work with agent.risk_form 'dual', whose pivot must "
+                "be compared with costs that are not centred. Set agent.centre=false, or "
+                "change the form."
+            )
+        if self.penalty_tail is not None and not self.follows_episodes:
+            raise ValueError(
+                "agent.penalty_tail needs agent.multiplier.follows 'episodes', got "
+                f"{self.multiplier.follows!r}: a multiplier that follows the critics must "
+                "use the risk measure of the constraint. Set agent.penalty_tail=null."
             )
         if self.recentre_quantiles and self.risk_form != "quantile":
             raise ValueError(
@@ -400,7 +474,7 @@ class AgentConfig:
         if not isinstance(self.encoder, str | Encoder | None):
             raise ValueError(
                 "agent.encoder must be the name of a pair of functions, as module:name, got "
-                f"{self.encoder!r}. Pass the pair itself as encoder=(init, apply)."
+                f"{self.encoder!r}. In Python you can pass the pair as encoder=(init, apply)."
             )
         needed = 2 if self.risk_form == "implicit" else 1
         if len(self.hidden_sizes) < needed:
@@ -410,7 +484,7 @@ class AgentConfig:
             )
 
     @property
-    def norms_critics(self) -> bool:
+    def critics_have_layer_norm(self) -> bool:
         """Whether the critics have layer norms."""
         own = self.critic_layer_norm
         return self.layer_norm if own is None else own
@@ -421,52 +495,57 @@ class AgentConfig:
         return self.multiplier.follows == "episodes"
 
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
-        """Return the measure that the critics estimate: a scalar critic has the mean."""
+        """Return the measure that the critics estimate; for scalar critics, the mean."""
         return RiskMeasure("mean") if self.risk_form == "scalar" else constraint.measure
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The loop: how much experience, how many gradient steps, and how often to write."""
+    """Settings of the training loop: environments, gradient steps, logs and checkpoints."""
 
-    total_steps: Steps = 500_000
-    """Environment steps of the run, over all parallel environments."""
+    total_steps: Count = 500_000
+    """Number of environment steps of the run, summed over all parallel environments."""
     num_envs: Annotated[int, Range(1, 1_000_000)] = 1
     """Number of environments stepped in parallel."""
     learning_starts: CountFromZero = 5_000
-    """Environment steps with uniformly random actions before learning."""
+    """Number of environment steps with uniformly random actions before learning starts (the
+    warm-up)."""
     gradient_steps: Annotated[float, Range(0, 1000, open_low=True)] = 1.0
-    """Gradient steps per environment step; 0.125 is one every 8 steps."""
+    """Number of gradient steps per environment step; 0.125 means one every 8 steps."""
     batch_size: Annotated[int, Range(1, 10_000_000)] = 256
-    """Transitions per gradient step."""
-    buffer_size: Steps = 1_000_000
-    """Capacity of the replay, in transitions."""
+    """Number of transitions per gradient step."""
+    buffer_size: Count = 1_000_000
+    """Capacity of the replay buffer, in transitions."""
     log_every: Annotated[int, Range(1, 10_000_000)] = 1_000
-    """Environment steps between two rows of metrics.csv."""
+    """Number of environment steps between two rows of metrics.csv."""
     checkpoint_every: Count = 10_000
-    """Environment steps between two checkpoints."""
+    """Number of environment steps between two checkpoints."""
     keep_replay: bool = True
-    """Save the replay in checkpoints; without it a resumed run is not exact."""
+    """Save the replay in checkpoints. A run that is resumed without its replay differs from an
+    uninterrupted one."""
     deployed_envs: CountFromZero | None = None
-    """Environments on the host that act with the deployed policy when the multiplier
-    follows episodes; by default half of them."""
+    """Number of parallel environments that act with the deployed policy if the multiplier
+    follows episodes. The default is half of them. A single environment does so in a random half
+    of its episodes, or in none if this is 0. JAX environments ignore this setting."""
     restarts: CountFromZero = 0
-    """Maximum number of times that a stuck actor is replaced by a new one."""
-    schedule_steps: Steps | None = None
-    """Steps after which all schedules have ended; by default total_steps. A run that is
-    trained further keeps its first total here."""
+    """Maximum number of times that a stuck actor is replaced by a new one, if the multiplier
+    follows episodes."""
+    schedule_steps: Count | None = None
+    """Number of environment steps after which all schedules have ended. The default is
+    total_steps. If a run is trained further, its schedules still end at its original
+    total_steps."""
     updates_start: CountFromZero = 0
-    """Step of the first update of an agent that was loaded without its replay; before it,
-    its policy collects steps."""
+    """Environment step of the first update of an agent that was loaded without its replay.
+    Until then, the agent's policy collects steps for a new replay."""
 
     @property
     def horizon(self) -> int:
-        """Number of steps over which the schedules run."""
+        """Number of environment steps over which the schedules run."""
         return self.schedule_steps or self.total_steps
 
     @property
     def first_update(self) -> int:
-        """Number of steps before the first update."""
+        """Number of environment steps before the first update."""
         return max(self.learning_starts, self.updates_start)
 
     def __post_init__(self):
@@ -477,22 +556,26 @@ class TrainingConfig:
                 "training.gradient_steps * training.num_envs must be a whole number or "
                 f"one over a whole number, got {self.gradient_steps} * {self.num_envs} = "
                 f"{ratio:g}. With {self.num_envs} environments, "
-                f"{1 / self.num_envs:g} gives one gradient step per round."
+                f"{1 / self.num_envs:g} gives one gradient step per round (one step of "
+                "every environment)."
             )
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Evaluations during training."""
+    """Settings of the evaluations during training."""
 
     every: CountFromZero = 10_000
-    """Environment steps between two evaluations; 0 evaluates only at the end."""
+    """Number of environment steps between two evaluations. With 0, the policy is evaluated only
+    at the end."""
     episodes: Annotated[int, Range(1, 10_000_000)] = 100
-    """Episodes per evaluation."""
+    """Number of episodes per evaluation."""
     deterministic: bool = True
-    """Act with the policy's mean; otherwise sample it."""
+    """Evaluate the policy's mean action instead of samples. If the multiplier follows episodes,
+    agent.deployed_action decides this."""
     num_envs: Annotated[int, Range(1, 10_000)] = 8
-    """Environments on the host that play the episodes of an evaluation at the same time."""
+    """Number of environments that play an evaluation's episodes in parallel. JAX environments
+    ignore this setting."""
 
     def __post_init__(self):
         check_fields(self, "evaluation")
@@ -503,13 +586,15 @@ class EnvConfig:
     """The environment and its parameters."""
 
     id: str = "orac/GuardedMaze-v0"
-    """A Gymnasium id; `orac envs` lists those that run on device."""
+    """Gymnasium id of the environment; `orac envs` lists the environments of this package."""
     params: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment, as name and value pairs."""
-    episode_length: Steps | None = None
-    """Maximum length of an episode, for environments that do not declare it."""
+    episode_length: Count | None = None
+    """Number of steps after which an episode is truncated. The default is the environment's own
+    time limit."""
     cost_fn: str | None = None
-    """Function that computes the cost, as module:function; only --cost-fn imports it."""
+    """Name (module:function) of the function that computes the cost. The module is imported
+    only if --cost-fn names the function."""
 
     def __post_init__(self):
         check_fields(self, "env")
@@ -533,17 +618,17 @@ SECTIONS = {
     "training": TrainingConfig,
     "evaluation": EvaluationConfig,
 }
-"""Sections of a config that are configs themselves."""
+"""Fields of `Config` that are dataclasses."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """One run: which agent, in which environment, under which constraints."""
+    """All settings of one run."""
 
     algo: str = "orac"
-    """Name of the preset that the agent's settings came from."""
+    """Name of the agent; `orac agents` lists all agents."""
     seed: int = 0
-    """Seed of all randomness."""
+    """Seed of all random numbers of the run."""
     env: EnvConfig = field(default_factory=EnvConfig)
     constraints: tuple[Constraint, ...] = (Constraint(),)
     agent: AgentConfig = field(default_factory=AgentConfig)
@@ -553,7 +638,7 @@ class Config:
     def __post_init__(self):
         freeze(self)
         if not isinstance(self.algo, str):
-            raise ValueError(f"algo must be a text, got {shown(self.algo)}.")
+            raise ValueError(f"algo must be text, got {shown(self.algo)}.")
         check_seed("seed", self.seed)
         for name, kind in SECTIONS.items():
             check_value(name, getattr(self, name), kind)
@@ -584,7 +669,8 @@ class Config:
                 raise ValueError(
                     f"constraint {constraint.name!r} has a limit of 0, so its costs cannot "
                     "be divided by the limit. Set cost_scale to a cost that is clearly too "
-                    "high; note that a limit of 0 can never be certified from samples."
+                    "high. A limit of 0 can never be certified, however many episodes are "
+                    "played."
                 )
         deployed, num_envs = self.training.deployed_envs, self.training.num_envs
         if deployed is not None and deployed > max(num_envs - 1, 1):
@@ -596,6 +682,7 @@ class Config:
         updates = max(round(self.training.gradient_steps * self.training.num_envs), 1)
         if updates % self.agent.actor_every:
             raise ValueError(
-                "agent.actor_every must divide the gradient steps per round, which are "
-                f"{updates}, got {self.agent.actor_every}. Use 1, or more environments."
+                "agent.actor_every must divide the number of gradient steps per round, "
+                f"which is {updates}, got {self.agent.actor_every}. Use 1, or more "
+                "environments."
             )

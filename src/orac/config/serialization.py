@@ -1,7 +1,8 @@
-"""Read and write configs as YAML, apply `--set a.b=c`, and compare configs.
+"""Read and write configs as YAML.
 
-An unknown key raises an error with the nearest known one. Values are YAML, so `1e-3`,
-`null` and `[64, 64]` are a number, None and a list. Reading a file never executes anything.
+An unknown key raises an error that suggests the nearest known key. Values are read as YAML,
+so `1e-3`, `null` and `[64, 64]` are a number, None and a list. Reading a file never runs
+code.
 """
 
 import ast
@@ -20,10 +21,10 @@ from orac.config.schema import Config, Encoder, EnvConfig
 from orac.config.validation import frozen_value, read_text, unknown_name
 
 MAX_YAML_BYTES = 1 << 18
-"""Largest YAML text; a config has about 3 kB."""
+"""Maximum size of a YAML text. A config has about 3 kB."""
 MAX_YAML_DEPTH = 30
 MAX_YAML_VALUES = 50_000
-"""Maximum number of values in a YAML text, with every alias expanded."""
+"""Maximum number of values in a YAML text, when all aliases are expanded."""
 
 
 def to_dict(value: Any) -> Any:
@@ -43,7 +44,10 @@ def to_dict(value: Any) -> Any:
 
 
 def from_dict(data: Any, kind: type = Config, path: str = "") -> Any:
-    """Build a config from a dict; missing fields get their defaults."""
+    """Build a config of type `kind` from a dict. Missing fields get their defaults.
+
+    `path` is the dotted name of this part of the config, for error messages.
+    """
     if not isinstance(data, dict):
         raise ValueError(
             f"{path or 'the config'} must be a mapping of names to values, got {data!r}."
@@ -74,10 +78,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return _convert(value, arguments[0], where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            hint = (
+            advice = (
                 "" if dataclasses.is_dataclass(arguments[0]) else f" Write [{value}]."
             )
-            raise ValueError(f"{where} must be a list, got {value!r}.{hint}")
+            raise ValueError(f"{where} must be a list, got {value!r}.{advice}")
         return tuple(
             _convert(item, arguments[0], f"{where}[{i}]")
             for i, item in enumerate(value)
@@ -93,22 +97,23 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     if hint in (int, float, str, bool) and (
         not isinstance(value, hint) or (hint is not bool and isinstance(value, bool))
     ):
-        words = {int: "a whole number", float: "a number", str: "text", bool: "a bool"}
-        raise ValueError(f"{where} must be {words[hint]}, got {value!r}.")
+        kinds = {int: "a whole number", float: "a number", str: "text", bool: "a bool"}
+        raise ValueError(f"{where} must be {kinds[hint]}, got {value!r}.")
     return value
 
 
 class Loader(yaml.SafeLoader):
-    """Reads 1e-3 and 1e6 as numbers. In YAML 1.1 they are text, because they have no dot.
+    """YAML loader that reads 1e-3 and 1e6 as numbers, and that raises an error for bad texts.
 
-    A repeated key raises an error. So does a text that is nested too deeply, or that is too
-    large when all aliases are expanded.
+    In YAML 1.1, 1e-3 and 1e6 are text, because they have no dot. The loader raises an error
+    if a key is repeated, if a text is nested too deeply, or if a text is too large when all
+    aliases are expanded.
     """
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Read a node; raise an error if it is nested too deeply."""
+        """Read a node, or raise an error if it is nested too deeply."""
         self.depth += 1
         if self.depth > MAX_YAML_DEPTH:
             raise yaml.YAMLError(f"it is nested deeper than {MAX_YAML_DEPTH} levels")
@@ -117,13 +122,13 @@ class Loader(yaml.SafeLoader):
         return node
 
     def get_single_node(self) -> Any:
-        """Read the document; raise an error if it is too large with all its aliases."""
+        """Read the document, or raise an error if it is too large when aliases are expanded."""
         node = super().get_single_node()
         _count_values(node, {})
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Return the dict of a node; raise an error if a key is repeated."""
+        """Return the dict of a node, or raise an error if a key is repeated."""
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
@@ -131,10 +136,18 @@ class Loader(yaml.SafeLoader):
             if key.value in seen:
                 line = key.start_mark.line + 1
                 raise yaml.YAMLError(
-                    f"line {line} has the key {key.value!r} again. Leave one out"
+                    f"line {line} repeats the key {key.value!r}. Remove one of them"
                 )
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        mapping = super().construct_mapping(node, deep)
+        # Different texts can be the same value, such as 1 and 0x1. The keys of merged
+        # mappings are in the node now, where they may be repeated.
+        if node is not None and len({*map(str, mapping)}) < len(
+            {key.value for key, _ in node.value}
+        ):
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line} has two keys with the same value")
+        return mapping
 
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -143,7 +156,10 @@ MAX_DIGITS = 100
 
 
 def _count_values(node: Any, known: dict[int, int]) -> int:
-    """Return the number of values below a node; an alias counts as often as it is used."""
+    """Return the number of values in a node, counting an alias each time it is used.
+
+    `known` contains the counts of the nodes that were already visited.
+    """
     children: list[Any] = []
     if isinstance(node, yaml.MappingNode):
         children = [child for pair in node.value for child in pair]
@@ -152,16 +168,17 @@ def _count_values(node: Any, known: dict[int, int]) -> int:
     elif node is not None and node.tag in NUMBER_TAGS and len(node.value) > MAX_DIGITS:
         raise yaml.YAMLError(f"it has a number of more than {MAX_DIGITS} digits")
     if id(node) not in known:
-        # A node that is reached again while it is counted contains itself.
+        # A node that contains itself is reached again while it is being counted. It then
+        # has the maximum count, which raises the error below.
         known[id(node)] = MAX_YAML_VALUES
         known[id(node)] = 1 + sum(_count_values(child, known) for child in children)
     if known[id(node)] > MAX_YAML_VALUES:
-        raise yaml.YAMLError(f"it holds more than {MAX_YAML_VALUES:,} values")
+        raise yaml.YAMLError(f"it contains more than {MAX_YAML_VALUES:,} values")
     return known[id(node)]
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes the text 1e5 in quotes, so that `Loader` does not read it as a number."""
+    """YAML dumper that puts quotes around the text 1e5, so that `Loader` reads it as text."""
 
 
 for _class in (Loader, Dumper):
@@ -173,14 +190,18 @@ for _class in (Loader, Dumper):
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Parse YAML text into plain values, within limits of size, depth and number."""
+    """Parse YAML text into plain values.
+
+    A text that is too long, is nested too deeply or has too many values raises an error.
+    The error uses `name` for the text.
+    """
     if len(text) > MAX_YAML_BYTES:
         raise ValueError(f"{name} must have at most {MAX_YAML_BYTES:,} characters.")
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        said = " ".join(str(error).split())[:400].rstrip(".")
-        raise ValueError(f"{name} cannot be read as YAML: {said}.") from error
+        reason = " ".join(str(error).split())[:400].rstrip(".")
+        raise ValueError(f"{name} cannot be read as YAML: {reason}.") from error
 
 
 def dump(config: Config) -> str:
@@ -194,7 +215,7 @@ def write_yaml(data: Any) -> str:
 
 
 def parse(text: str, name: str = "the config") -> Config:
-    """Build a config from YAML text; missing fields get their defaults."""
+    """Build a config from YAML text. Missing fields get their defaults."""
     return from_dict(read_yaml(text, name))
 
 
@@ -204,103 +225,17 @@ def load(path: Path | str) -> Config:
         text = read_text(path, MAX_YAML_BYTES)
     except OSError as error:
         raise ValueError(
-            f"the config {path} cannot be read: {error.strerror}. Name a YAML file, such "
-            "as a run's config.yaml."
+            f"the config {path} cannot be read: {error.strerror}. Pass the path of a YAML "
+            "file, such as a run's config.yaml."
         ) from error
     return parse(text, str(path))
 
 
-def override(config: Config, assignments: list[str]) -> Config:
-    """Apply `a.b=c` assignments in order, with the same checks as for a file."""
-    data = to_dict(config)
-    for text in assignments:
-        name, separator, raw = text.partition("=")
-        if not separator:
-            raise ValueError(
-                f"an assignment must look like agent.kappa=0.5, got {text!r}."
-            )
-        assign(data, name.strip(), read_yaml(raw, f"the value of {name.strip()}"))
-    return from_dict(data)
-
-
-def assign(data: Any, dotted: str, value: Any) -> None:
-    """Set one field of a config in dict form; an unknown name raises an error."""
-    *parents, last = dotted.split(".")
-    path = ""
-    for part in parents:
-        data = data[_key(data, part, path)]
-        path = f"{path}.{part}" if path else part
-    if path.endswith("env.params"):
-        data[last] = value
-    else:
-        data[_key(data, last, path)] = value
-
-
-def _key(data: Any, part: str, path: str) -> Any:
-    if isinstance(data, list):
-        if part.isdigit() and int(part) < len(data):
-            return int(part)
-        known = [str(i) for i in range(len(data))]
-        raise unknown_name(f"an entry of {path}", part, known)
-    if not isinstance(data, dict) or part not in data:
-        known = list(data) if isinstance(data, dict) else []
-        raise unknown_name(f"a field of {path or 'the config'}", part, known)
-    return part
-
-
-def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Return a flat dict from dotted names to values."""
-    items: Any = None
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        items = enumerate(value)
-    if items is None:
-        return {path: value}
-    flat: dict[str, Any] = {}
-    for name, item in items:
-        flat |= flatten(item, f"{path}.{name}" if path else str(name))
-    return flat
-
-
-def unflatten(flat: dict[str, Any]) -> Any:
-    """Return the nested dicts and lists of a flat dict: the inverse of `flatten`."""
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.split(".")
-        inner = nested
-        for part in parents:
-            inner = inner.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise ValueError(
-                    f"{name} cannot be set, because a field above it already has a plain "
-                    "value."
-                )
-        inner[last] = value
-    return _with_lists(nested)
-
-
-def _with_lists(value: Any) -> Any:
-    """Return nested values in which a dict with the keys 0, 1, ... is a list."""
-    if not isinstance(value, dict):
-        return value
-    inner = {name: _with_lists(item) for name, item in value.items()}
-    is_list = [*inner] == [str(i) for i in range(len(inner))]
-    return [*inner.values()] if inner and is_list else inner
-
-
-def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
-    """Return the fields that differ: name to (value in config, value in base)."""
-    ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))
-    return {
-        name: (ours.get(name), theirs.get(name))
-        for name in {**theirs, **ours}
-        if ours.get(name) != theirs.get(name)
-    }
-
-
 def field_help() -> dict[str, str]:
-    """Return the help sentence of each field by dotted name, from the schema's source."""
+    """Return the help text of each field by its dotted name.
+
+    The texts are read from the source of the schema.
+    """
     return _collect_help(Config, "")
 
 
@@ -321,7 +256,7 @@ def _collect_help(kind: type, path: str) -> dict[str, str]:
 
 
 def _help_of(kind: type) -> dict[str, str]:
-    """Return the strings that follow the fields of one class."""
+    """Return the text that follows each field in the source of a class, by field name."""
     body = typing.cast(Any, ast.parse(inspect.getsource(kind)).body[0]).body
     return {
         statement.target.id: " ".join(str(following.value.value).split())

@@ -1,11 +1,13 @@
-"""Checks of what users pass in, shared by all packages.
+"""Check the values that users pass in. All packages use these functions.
 
-Invalid values raise a `ValueError` that says what was expected, what arrived and what to do.
-An unknown name gets the nearest known one.
+An invalid value raises a `ValueError` that says what was expected, what was passed and what
+to do. For an unknown name, the error suggests the nearest known name. The functions take
+the argument `what`, which is how the error refers to the value.
 """
 
 import difflib
 import importlib
+import json
 import math
 import os
 import stat
@@ -17,27 +19,28 @@ from numbers import Real
 from typing import Any
 
 FLOAT32_MAX = 3.4028234663852886e38
-"""A larger number would be infinite in the learner."""
+"""Largest number in float32. The learner would treat a larger number as infinite."""
 MAX_COUNT = 10**12
-"""Largest count where no field has a smaller limit of its own."""
+"""Largest valid value of a whole number, unless its field has a smaller limit."""
 
 
 class NonFiniteError(ArithmeticError):
-    """A number of a policy, an evaluation or a run is infinite or NaN."""
+    """A number in a policy, an evaluation or a run is infinite or NaN."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" with the known name nearest to `name`, or "".
+    """Return " Did you mean 'x'?" for the known name x nearest to `name`.
 
-    Upper and lower case count as equal: the classes are ORAC and WCSAC, the names orac...
+    If no known name is similar, return "". Upper and lower case are treated as equal, because
+    users may mix up the agent `orac` and the class `ORAC`.
     """
-    lowered = {word.lower(): word for word in known}
+    lowered = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(str(name).lower(), lowered, 1, 0.4)
     return f" Did you mean {lowered[near[0]]!r}?" if near else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
-    """Return the error for an unknown name."""
+    """Return an error that says that `name` is not one of the `known` names."""
     known = list(known)
     hint = did_you_mean(name, known)
     return ValueError(
@@ -46,27 +49,36 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def check_choice(what: str, value: Any, known: Iterable[str]) -> None:
-    """Raise an error unless the value is one of those known."""
+    """Raise an error unless the value is one of the `known` names."""
     if not isinstance(value, str) or value not in known:
         raise unknown_name(what, value, known)
 
 
 def check_flag(what: str, value: Any) -> None:
-    """Raise an error unless the value is True or False. The text "no" would be true."""
+    """Raise an error unless the value is True or False.
+
+    Without this check, Python would treat the text "no" as true.
+    """
     if not isinstance(frozen_value(value), bool):
         raise ValueError(f"{what} must be True or False, got {shown(value)}.")
 
 
 def check_path(what: str, value: Any) -> None:
-    """Raise an error for a path that is empty, which would be the working directory."""
-    if not os.fspath(value):
-        raise ValueError(f"{what} must name a file or folder, got {value!r}.")
+    """Raise an error for a value that is not a path.
+
+    An empty path is an error too, because it would mean the working directory.
+    """
+    is_path = isinstance(value, str | os.PathLike)
+    text = os.fspath(value) if is_path else ""
+    if not text or not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"{what} must name a file or folder, got {shown(value)}.")
 
 
 def import_extra(what: str, extra: str, *modules: str, advice: str = "") -> Any:
-    """Import modules of an optional dependency and return the first.
+    """Import modules of an optional dependency and return the first of them.
 
-    If it is not installed, the error says which of our extras `what` needs.
+    If the dependency is not installed, raise an error that says which extra of this package
+    to install.
     """
     try:
         imported = [importlib.import_module(module) for module in modules]
@@ -80,7 +92,7 @@ def import_extra(what: str, extra: str, *modules: str, advice: str = "") -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether this is a finite number. True and False are not."""
+    """Return whether the value is a finite number. True and False are not numbers here."""
     try:
         is_finite = isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # A whole number beyond 1e308.
@@ -96,12 +108,15 @@ def check_range(
     open_low: bool = False,
     advice: str = "",
 ) -> None:
-    """Raise an error unless the number is finite and in [low, high] or (low, high]."""
+    """Raise an error unless the value is a finite number from `low` to `high`.
+
+    If `open_low` is true, `low` itself is invalid.
+    """
     above = is_number(value) and (low < value if open_low else low <= value)
     if above and value <= high and abs(value) <= FLOAT32_MAX:
         return
     if is_number(value) and abs(value) > FLOAT32_MAX:
-        advice = f"The learner's numbers end at {FLOAT32_MAX:.1e}. {advice}".strip()
+        advice = f"The learner's largest number is {FLOAT32_MAX:.1e}. {advice}".strip()
     if high < math.inf:
         text = f"in {'(' if open_low else '['}{low:g}, {high:g}]"
     elif low > -math.inf:
@@ -127,7 +142,7 @@ def check_count(
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, on one line and not so long that it fills the screen."""
+    """Return a value as text for a message: on one line, and cut off if it is long."""
     if not isinstance(value, int) or abs(value) < 10**15:
         text = " ".join(repr(value).split())
         return text if len(text) <= 300 else f"{text[:200]}..."
@@ -135,13 +150,16 @@ def shown(value: Any) -> str:
 
 
 def check_seed(what: str, value: Any) -> None:
-    """Raise an error for a seed of more than 32 bits, of which JAX would drop some."""
+    """Raise an error if a seed has more than 32 bits, because JAX would ignore the others."""
     check_count(what, value, 0, high=2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Annotates a number of a config with its valid range: [low, high] or (low, high]."""
+    """Annotation of a number in a config: its valid range.
+
+    If `open_low` is true, `low` itself is invalid.
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -151,20 +169,23 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """Annotates a string of a config with its valid values."""
+    """Annotation of a string in a config: its valid values."""
 
     values: tuple[str, ...]
 
 
 def check_fields(config: Any, prefix: str) -> None:
-    """Freeze a config's fields and check each against its annotation."""
+    """Freeze the fields of a config, and check each value against its annotation."""
     freeze(config)
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         check_value(f"{prefix}.{name}", getattr(config, name), hint)
 
 
 def check_value(what: str, value: Any, hint: Any, rule: Any = None) -> None:
-    """Check one value against a type hint, which may carry a `Range` or a `Choice`."""
+    """Check a value against a type hint, which may contain a `Range` or a `Choice`.
+
+    `rule` is the `Range` or `Choice` that was found in an enclosing type hint.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         check_value(what, value, arguments[0], arguments[1])
@@ -183,7 +204,7 @@ def check_value(what: str, value: Any, hint: Any, rule: Any = None) -> None:
     elif isinstance(rule, Choice):
         check_choice(what, value, rule.values)
     elif hint is bool and not isinstance(value, bool):
-        # The text "no" would count as true.
+        # Without this check, Python would treat the text "no" as true.
         raise ValueError(f"{what} must be true or false, got {value!r}.")
     elif hint is int and rule:
         high = min(rule.high, MAX_COUNT)
@@ -201,7 +222,7 @@ def frozen_value(value: Any) -> Any:
 
 
 def freeze(config: Any) -> None:
-    """Make every field hashable: a config is static under `jit`."""
+    """Make every field of a config hashable, because configs are static arguments of `jit`."""
     for entry in fields(config):
         value = frozen_value(getattr(config, entry.name))
         object.__setattr__(config, entry.name, value)
@@ -210,14 +231,14 @@ def freeze(config: Any) -> None:
 def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
     """Return the content of a regular file of at most `limit` bytes.
 
-    Pipes and devices, which might never end, and larger files raise a ValueError. Anything
-    else that prevents reading raises an OSError.
+    A larger file raises a ValueError. So does a pipe or a device, because reading from it
+    might never end. Any other problem raises an OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(f"{path} is a directory, a file was expected.")
+            raise IsADirectoryError(f"{path} is a directory, but must be a file.")
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path} must be a regular file, not a pipe or a device.")
         data = file.read(limit + 1) if status.st_size <= limit else None
@@ -227,6 +248,20 @@ def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
             "probably another kind of file."
         )
     return data
+
+
+def read_json(text: str | bytes) -> Any:
+    """Parse JSON. A key that occurs twice raises an error, as in YAML."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"it has the key {twice!r} twice")
+        return content
+
+    return json.loads(text, object_pairs_hook=unique)
 
 
 def read_text(path: str | os.PathLike[str], limit: int) -> str:

@@ -1,1 +1,1 @@
-"""The maths of the agents: pure functions without environments, files or clocks."""
+"""The maths of the agents: pure functions that use neither environments nor files."""

@@ -1,4 +1,4 @@
-"""The learner of all agents: state, `init`, `act` and `update`.
+"""The learner of all agents: their state, and the functions `init`, `act` and `update`.
 
 | agent               | `risk_form` | `behaviour`  |
 |---------------------|-------------|--------------|
@@ -8,14 +8,16 @@
 | ORAC-IQN            | implicit    | optimistic   |
 | ORAC-Lin            | dual        | optimistic   |
 
-SAC has no constraint. `risk_form: quantile`, the form of the paper's main text, exists for
-WCSAC and ORAC.
+SAC has no constraint. WCSAC and ORAC can also have the risk form `quantile`, which the
+paper's main text describes.
 
-All agents solve the Lagrangian of the constrained problem (1): the multiplier rises while
+All agents optimise the Lagrangian of the constrained problem (1): the multiplier rises while
 the risk of cost is above its limit, and the actor's loss contains the multiplier times the
-risk. The functions are pure, `(key, state, ...) -> (state, metrics)`, and do not touch
-environments, files or clocks. `learner.costs`, a `CostModel`, computes risk from the cost
-critics.
+risk. `update` has the form `(key, state, ...) -> (state, metrics)`. All functions are pure,
+and those that draw random numbers take the key as their first argument. They do not use
+environments or files, and do not read the time. (The field `Steering.clock` is not a time,
+but the progress of schedules.) `learner.costs` is a `CostModel`, which computes the risk
+from the cost critics.
 """
 
 from typing import Any, NamedTuple
@@ -26,8 +28,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac.config.schema import AgentConfig
 from orac.core import critics, exploration, lagrange, networks, normalization
-from orac.core.cost_models import Context, CostModel, Problem, mean_pivot, sample_pivot
-from orac.core.encoders import init_encoded
+from orac.core.cost_models import (
+    Context,
+    CostModel,
+    Problem,
+    pivot_location,
+    sample_pivot,
+)
+from orac.core.encoders import init_encoded, init_ensemble
 from orac.core.lagrange import Multiplier
 from orac.core.normalization import ObservationStats
 from orac.core.optimizers import Optimizers, ParamState, apply_gradients, init_params
@@ -48,21 +56,23 @@ class AgentState(NamedTuple):
     observation_stats: ObservationStats
     gradient_steps: Int[Array, ""]
     actor_average: Any = ()
-    """Averaged parameters of the actor, which are deployed; empty if the actor itself
-    is deployed."""
+    """Averaged parameters of the actor, which are deployed. Empty if the actor itself is
+    deployed."""
     steering: Any = ()
-    """A `Steering`, if the multiplier follows episodes."""
+    """A `Steering` if the multiplier follows episodes, otherwise empty."""
     centre: Any = ()
-    """A `Centre`, if rewards and costs are centred."""
+    """A `Centre` if rewards and costs are centred, otherwise empty."""
     return_stats: Any = ()
-    """Statistics of the episodes' returns, if they scale the rewards."""
+    """Statistics of episode returns, by which rewards are scaled; empty if
+    `normalize_rewards` is off."""
 
 
 class Steering(NamedTuple):
-    """Decisions that follow from measured episodes, apart from the multipliers."""
+    """The values, besides the multipliers, that change with the measured risk of episodes."""
 
     clock: Float[Array, ""]
-    """Progress of the schedules of entropy, learning rates and shift radius, in [0, 1]."""
+    """Progress of the schedules of entropy, learning rates and shift radius: a number from 0
+    to 1, not a time."""
     radius_factor: Float[Array, ""]
     """Factor on the shift radius; a restart of the actor doubles it."""
     samples: Bool[Array, ""]
@@ -70,15 +80,14 @@ class Steering(NamedTuple):
 
 
 class Centre(NamedTuple):
-    """Mean reward and cost of a step during the warm-up."""
+    """Mean reward and mean cost of a step during the warm-up."""
 
     reward: Float[Array, ""]
     cost: Float[Array, " constraint"]
 
 
 class PolicyState(NamedTuple):
-    """The parameters of a policy, as they are evaluated, stored as a candidate and
-    exported."""
+    """The parameters that are needed to evaluate or export a policy."""
 
     actor: networks.Network
     observation_stats: ObservationStats
@@ -95,7 +104,7 @@ class Learner(NamedTuple):
 
 
 class PreparedBatch(NamedTuple):
-    """A batch with scaled rewards, its contexts, and the networks' inputs."""
+    """A batch with scaled rewards and costs, its context, and the networks' inputs."""
 
     transition: Transition
     context: Context
@@ -104,7 +113,7 @@ class PreparedBatch(NamedTuple):
 
 
 def init(key: Key[Array, ""], learner: Learner) -> AgentState:
-    """Return an agent with new networks; target critics start as copies."""
+    """Return an agent with new networks. The target critics are copies of the critics."""
     problem, config, optimizers = learner.problem, learner.config, learner.optimizers
     actor_key, reward_key, cost_key = jax.random.split(key, 3)
     inputs, hidden = learner.costs.input_size, config.hidden_sizes
@@ -114,13 +123,14 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
         return networks.init_actor(key, size, outputs, hidden, config.layer_norm)
 
     def init_critic(key: Array, size: int) -> networks.Mlp:
-        return networks.init_mlp(key, (size, *hidden, 1), config.norms_critics)
+        return networks.init_mlp(
+            key, (size, *hidden, 1), config.critics_have_layer_norm
+        )
 
     actor = init_encoded(actor_key, inputs, init_actor, problem, config)
-    rows = inputs + problem.action_size
-    reward = tuple(
-        init_encoded(k, rows, init_critic, problem, config)
-        for k in jax.random.split(reward_key, 2)
+    critic_inputs = inputs + problem.action_size
+    reward = init_ensemble(
+        jax.random.split(reward_key, 2), critic_inputs, init_critic, problem, config
     )
     cost = learner.costs.init(cost_key)
     temperature = jnp.log(jnp.float32(config.initial_temperature))
@@ -149,7 +159,10 @@ def draw_pivots(
     learner: Learner,
     batch: int,
 ) -> Float[Array, "batch constraint"]:
-    """Draw one pivot per row and constraint; constants if no network reads them."""
+    """Draw one pivot per row and constraint.
+
+    If the networks do not use pivots, all are 0.5.
+    """
     if learner.costs.outer_step is None:
         return jnp.full((batch, params.shape[0]), 0.5, jnp.float32)
     return sample_pivot(key, params, learner.config.pivot.std, batch)
@@ -164,9 +177,10 @@ def init_steering(config: AgentConfig) -> Steering:
 def restart_actor(
     key: Key[Array, ""], state: AgentState, learner: Learner
 ) -> AgentState:
-    """Replace the actor, its average and the temperature by new ones, and explore wider.
+    """Replace the actor, its average and the temperature by new ones.
 
-    Critics, multipliers and statistics stay as they are.
+    The schedules start again, and the shift radius is doubled. Critics, multipliers and
+    statistics do not change.
     """
     new = init(key, learner)
     steering = state.steering._replace(
@@ -188,11 +202,12 @@ def act(
     shift_radius: Float[Array, ""] | float,
     learner: Learner,
 ) -> tuple[Float[Array, "batch action"], Metrics]:
-    """Sample the behaviour policy. `shift_radius` is traced; 0 gives the plain actor.
+    """Sample actions of the behaviour policy. If `shift_radius` is 0, it is the plain actor.
 
-    At 0 the shift is not computed at all, in a separate branch. Adding a shift of zero
-    gives the same action up to rounding, but XLA would fuse that program differently, so
-    that ORAC at radius 0 and WCSAC would differ in the last bits.
+    `shift_radius` may be a traced value. If it is 0, a separate branch runs, which computes
+    no shift. Adding a shift of zero would give the same action up to rounding, but XLA would
+    fuse that program differently, so that ORAC at radius 0 and WCSAC would differ in the
+    last bits.
     """
     scaled = normalization.scale(state.observation_stats, observation, learner.config)
     inputs = learner.costs.network_inputs(scaled, context)
@@ -223,7 +238,10 @@ def act(
 
 
 def no_shift_metrics(learner: Learner) -> Metrics:
-    """Return the metrics of `act` where the mean is not shifted: zeros, if any."""
+    """Return the metrics of `act` if the mean is not shifted.
+
+    All are 0. For an agent that never shifts the mean, there are none.
+    """
     if learner.config.behaviour != "optimistic":
         return {}
     multipliers = (f"explore/multiplier/{name}" for name in learner.problem.names)
@@ -255,9 +273,7 @@ def shift_mean(
 
     limits, unit = costs.remaining_limits(context)
     if learner.config.centre:
-        # Critics of centred costs leave out the mean cost of the remaining steps.
-        share = state.centre.cost / learner.problem.units
-        limits = limits - (share / (1 - learner.config.cost_discount))[:, None]
+        limits = limits - centred_value(state, learner)[:, None]
     return exploration.shift_policy(
         mean, std, bounds, state.multiplier.value, limits, shift_radius, unit
     )
@@ -269,7 +285,10 @@ def deployed_action(
     observation: Float[Array, "batch observation"],
     learner: Learner,
 ) -> Float[Array, "batch action"]:
-    """Return the deployed policy's action: its mean, or a sample of it."""
+    """Return the deployed policy's action.
+
+    It is a sample if `state.steering.samples` is true, and otherwise the mean.
+    """
     mean, std = policy(deployed_policy(state), observation, learner)
     sampled = networks.sample_action(key, mean, std)[0]
     return jnp.where(state.steering.samples, sampled, jnp.tanh(mean))
@@ -280,13 +299,16 @@ def reward_values(
     inputs: Float[Array, "batch input"],
     action: Float[Array, "batch action"],
 ) -> Float[Array, "ensemble batch"]:
-    """Return each reward critic's value of the inputs and actions."""
+    """Return the value that each reward critic predicts for these inputs and actions."""
     rows = jnp.concatenate([inputs, action], axis=-1)
     return networks.apply_ensemble(members, rows)[..., 0]
 
 
 def deployed_policy(state: AgentState) -> PolicyState:
-    """Return the policy that is evaluated and deployed: the averaged actor, if any."""
+    """Return the policy to evaluate and deploy.
+
+    Its actor is the averaged actor if there is one, and otherwise the actor itself.
+    """
     actor = state.actor_average or state.actor.params
     return PolicyState(actor, state.observation_stats, state.pivot.params)
 
@@ -294,9 +316,9 @@ def deployed_policy(state: AgentState) -> PolicyState:
 def policy(
     state: PolicyState, observation: Float[Array, "batch observation"], learner: Learner
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
-    """Return mean and standard deviation of a policy, without the exploration's shift."""
+    """Return a policy's mean and standard deviation before the tanh, without a shift."""
     scaled = normalization.scale(state.observation_stats, observation, learner.config)
-    context = Context.start(scaled.shape[0], mean_pivot(state.pivot))
+    context = Context.start(scaled.shape[0], pivot_location(state.pivot))
     inputs = learner.costs.network_inputs(scaled, context)
     return networks.apply_actor(state.actor, inputs)
 
@@ -326,12 +348,12 @@ def update(
     learner: Learner,
     only_critics: bool = False,
 ) -> tuple[AgentState, Metrics]:
-    """Take one gradient step towards the best policy within its limits. Eq. (1).
+    """Take one gradient step towards the best policy within the limits. Eq. (1).
 
-    Updates the critics, the target critics, the actor, the temperature and the
-    multipliers, in this order; with `only_critics` only the critics and the target
-    critics. The training loop updates the pivots (`CostModel.outer_step`), the observation
-    statistics, and multipliers that follow episodes.
+    This updates the critics, the target critics, the actor, the temperature, multipliers that
+    follow the critics, and the averaged actor. If `only_critics` is true, it updates only the
+    critics and the target critics. The training loop updates the pivot distribution
+    (`CostModel.outer_step`), the running statistics, and multipliers that follow episodes.
     """
     config = learner.config
     pivot_key, critic_key, actor_key = jax.random.split(key, 3)
@@ -363,6 +385,8 @@ def update(
     log_temperature = update_temperature(state, log_prob, learner)
     mask = lagrange.initial_state_mask(prepared.context.accumulated_discount, config)
     multiplier = state.multiplier
+    if config.centre:
+        risk = risk + centred_value(state, learner)[:, None]
     if not config.follows_episodes:
         multiplier = lagrange.update(
             multiplier,
@@ -393,10 +417,10 @@ def prepare_batch(
     pivot: Float[Array, "batch constraint"],
     learner: Learner,
 ) -> PreparedBatch:
-    """Scale rewards and observations, and use the same new pivot at s and s'.
+    """Scale a batch and compute the networks' inputs, with the same pivot at s and s'.
 
-    Relabelling with a new pivot is sound because the pivot affects neither the dynamics
-    nor the reward nor the cost.
+    A stored transition is valid for any pivot, because the pivot affects neither the
+    dynamics nor the reward nor the cost.
     """
     context = Context(pivot, batch.accumulated_cost, batch.accumulated_discount)
     inputs, next_inputs = (
@@ -419,6 +443,17 @@ def prepare_batch(
     return PreparedBatch(batch, context, inputs, next_inputs)
 
 
+def centred_value(state: AgentState, learner: Learner) -> Float[Array, " constraint"]:
+    """Return the cost value that centring removes from the critics, in critic units.
+
+    This value is the discounted sum of the mean cost over all future steps. Adding a constant
+    to a cost adds the same constant to each of its risk measures here. So this value is added
+    to a risk, or subtracted from a limit, before the two are compared.
+    """
+    mean_cost = state.centre.cost / learner.problem.units
+    return mean_cost / (1 - learner.config.cost_discount)
+
+
 def discounted_steps(batch: Transition, discount: float) -> Float[Array, " batch"]:
     """Return the sum of discount**i over the n steps of each row of a batch."""
     if isinstance(batch.steps, tuple):
@@ -429,23 +464,27 @@ def discounted_steps(batch: Transition, discount: float) -> Float[Array, " batch
 
 
 def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
-    """Return discount**n, the factor of the value after the n steps of each row."""
+    """Return discount**n, the factor on the value after the n steps of each row."""
     return discount if isinstance(batch.steps, tuple) else discount**batch.steps
 
 
 def reward_scale(state: AgentState, learner: Learner) -> Array | float:
-    """Return the factor on rewards: a constant, or one over the spread of returns."""
+    """Return the factor on rewards.
+
+    It is the config's `reward_scale`. If rewards are normalised, it is divided by the
+    standard deviation of the returns in discounted units.
+    """
     config = learner.config
     if not config.normalize_rewards:
         return config.reward_scale
     spread = jnp.sqrt(normalization.safe_variance(state.return_stats)[0])
-    # Numerics: if all returns are the same, they say nothing about the scale.
+    # Numerics: if all returns are equal, they contain no information about the scale.
     unit = jnp.where(spread > 1e-6, spread, 1.0) * learner.problem.horizon_share
     return config.reward_scale / unit
 
 
 def average_actor(average: Any, actor: networks.Network, config: AgentConfig) -> Any:
-    """Move the averaged actor towards the actor; without averaging, do nothing."""
+    """Move the averaged actor towards the actor; return () if there is no average."""
     share = 1 - config.actor_average**config.actor_every
     return (
         jax.tree.map(lambda a, new: a + share * (new - a), average, actor)
@@ -521,7 +560,10 @@ def update_critics(
 def learning_rate_factor(
     state: AgentState, config: AgentConfig
 ) -> Float[Array, ""] | None:
-    """Return the factor on the networks' learning rates, which the schedule lowers."""
+    """Return the schedule's factor on the networks' learning rates.
+
+    The result is None if the learning rates are constant.
+    """
     if not config.follows_episodes or config.final_learning_rate == 1:
         return None
     return 1 - (1 - config.final_learning_rate) * state.steering.clock
@@ -536,10 +578,10 @@ def update_actor(
 ) -> tuple[ParamState, Array, Float[Array, "constraint batch"], Metrics]:
     """Take one step on the Lagrangian: entropy, reward, and the risk of cost. Eq. (7).
 
-    It is (35) in the dual form, and (2) with the mean as the risk measure. Returns the
-    actor, and the log-probabilities and risks at fresh actions of the policy. Temperature
-    and multipliers are updated from these, because actions in the replay include
-    exploration.
+    This is (35) in the dual form, and (2) if the risk measure is the mean. Returns the
+    actor, the log-probabilities and risks of actions sampled from the policy, and metrics.
+    From these, and not from actions in the replay, which include exploration, `update`
+    computes the new temperature and the new multipliers.
     """
     costs, inputs, context = learner.costs, batch.inputs, batch.context
     action_key, risk_key = jax.random.split(key)
@@ -551,12 +593,13 @@ def update_actor(
         action, log_prob = networks.sample_action(action_key, mean, std)
         value = reward_values(reward_params, inputs, action).min(axis=0)
         cost = costs.policy_quantiles(risk_key, cost_params, inputs, action)
-        # Average the ensemble first: the dual risk is not linear, so the order matters.
+        # The ensemble is averaged first. The dual risk is not linear, so the order matters.
         average = cost.values.mean(axis=1)
         risk = costs.risk(average, cost.fractions.widths, context)
         penalty = (state.multiplier.value[:, None] * risk).sum(axis=0)
         if learner.config.divide_by_multipliers:
-            # Adam would undo a scaling of the whole loss, so the entropy is not divided.
+            # Only this part is divided: dividing the whole loss would have no effect under
+            # Adam.
             objective = (value - penalty) / (1 + state.multiplier.value.sum())
             total = (temperature * log_prob - objective).mean()
         else:
@@ -579,17 +622,19 @@ def update_actor(
 def update_temperature(
     state: AgentState, log_prob: Float[Array, " batch"], learner: Learner
 ) -> ParamState:
-    """Move the entropy towards its target."""
+    """Update the temperature, which moves the policy's entropy towards its target."""
     target = learner.config.target_entropy
     target = -learner.problem.action_size if target is None else target
     final = learner.config.final_target_entropy
     if final is not None and learner.config.follows_episodes:
-        # The target entropy is final at 80 % of the schedule, before the learning rates.
+        # The target entropy reaches its final value at 80 % of the schedule, earlier than
+        # the learning rates.
         target = target + (final - target) * jnp.minimum(state.steering.clock / 0.8, 1)
-    excess = log_prob.mean() + target
+    # The entropy is -log_prob.
+    missing_entropy = log_prob.mean() + target
 
     def loss(log_temperature: Array) -> Array:
-        return -jnp.exp(log_temperature) * excess
+        return -jnp.exp(log_temperature) * missing_entropy
 
     gradient = jax.grad(loss)(state.log_temperature.params)
     return apply_gradients(
@@ -609,13 +654,14 @@ def update_targets(
 def constraint_metrics(
     state: AgentState, risk: Float[Array, "constraint batch"], learner: Learner
 ) -> Metrics:
-    """Return multiplier, mean risk and limit of every constraint, for the log."""
+    """Return the logged metrics of every constraint: multiplier, mean risk and limit."""
     limits = learner.problem.limits
     mean_risk = risk.mean(axis=1)
     if learner.problem.cost_units is not None:
         limits, mean_risk = (x * learner.problem.units for x in (limits, mean_risk))
-    if learner.config.multiplier.states == "starts":
-        # A batch may hold no initial state; then the last value seen is logged again.
+    config = learner.config
+    if config.multiplier.states == "starts" and not config.follows_episodes:
+        # A batch may contain no initial state. Then the last value is logged again.
         mean_risk = limits + state.multiplier.previous_error
     metrics: Metrics = {}
     for m, name in enumerate(learner.problem.names):

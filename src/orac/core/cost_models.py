@@ -1,8 +1,11 @@
 """The interface between the cost critics and the learner.
 
-A `CostModel` is a small record of functions: how one risk form (`agent.risk_form`) sets up
-its critics, trains them and measures risk with them. The learner in `agent.py` only calls
-these functions and never branches on the form. The forms are in `risk_forms/`.
+A `CostModel` is a small record of functions with which one risk form (`agent.risk_form`)
+sets up its critics, trains them and measures risk with them. The learner in `agent.py` only
+calls these functions and never branches on the form. The forms are in `risk_forms/`.
+
+Critic units are the units of the critics' values, which are discounted sums of costs. An
+episode's limit, which is undiscounted, is converted to these units.
 """
 
 from collections.abc import Callable
@@ -22,22 +25,23 @@ from orac.core.types import Metrics
 
 @dataclass(frozen=True)
 class Problem:
-    """The constrained problem: sizes, constraints, and their limits in critic units."""
+    """The constrained problem: sizes, constraints, and limits in critic units."""
 
     observation_size: int
     action_size: int
     constraints: tuple[Constraint, ...]
     cost_value_limits: tuple[float, ...]
     cost_units: tuple[float, ...] | None = None
-    """Costs of a step are divided by these; None: costs are learned as they are."""
+    """Numbers by which the costs of a step are divided, or None if costs are not divided."""
     horizon_share: float = 1.0
-    """Discounted length of an episode, with the rewards' discount, over its length."""
+    """Discounted length of an episode divided by its length, with the rewards' discount."""
     observation_structure: str = ""
-    """What a flat observation was, for an encoder: `EnvSpec.observation_structure`."""
+    """Structure of an observation before it was flattened, for an encoder. It has the same
+    format as `EnvSpec.observation_structure`."""
 
     @property
     def num_constraints(self) -> int:
-        """Number of constraints, M. Plain SAC has none."""
+        """Number of constraints. Plain SAC has none."""
         return len(self.constraints)
 
     @property
@@ -52,7 +56,7 @@ class Problem:
 
     @property
     def units(self) -> Float[Array, " constraint"]:
-        """Divisors of the costs, as an array."""
+        """Numbers by which the costs of a step are divided, as an array; 1 means no division."""
         return jnp.array(self.cost_units or (1.0,) * self.num_constraints, jnp.float32)
 
 
@@ -68,8 +72,9 @@ def make_problem(
 ) -> Problem:
     """Return the problem with its episode limits converted to critic units. Eq. (6).
 
-    With `divide_by_limit` costs are divided by their converted limit, so that nothing in
-    the learner depends on the unit in which an environment counts its costs.
+    If `divide_by_limit` is true, each cost is divided by its `cost_scale`, or by its limit if
+    it has no `cost_scale`, in critic units. Then nothing in the learner depends on the unit
+    in which an environment counts costs.
     """
 
     def convert(limit: float) -> float:
@@ -93,14 +98,15 @@ def make_problem(
 
 
 class Context(NamedTuple):
-    """Per-row state of the episode.
+    """The state of the episode that each row of a batch belongs to.
 
-    The pivot and the accumulated cost are for the dual form; the accumulated discount also
-    marks the initial states of episodes.
+    Only the dual form uses the pivot and the accumulated cost. The accumulated discount also
+    shows which rows are initial states of episodes.
     """
 
     pivot: Float[Array, "batch constraint"]
-    """As a fraction of the limit, in [0, 1]; drawn once per episode when acting."""
+    """Pivot as a fraction of the limit, in [0, 1]. An agent that acts in the environment draws
+    one pivot per episode."""
     accumulated_cost: Float[Array, "batch constraint"]
     """Discounted cost of the episode before this step."""
     accumulated_discount: Float[Array, " batch"]
@@ -114,7 +120,7 @@ class Context(NamedTuple):
 
 
 class Quantiles(NamedTuple):
-    """Quantiles of the cost to go, predicted by every critic, and their fractions."""
+    """Quantiles of the cost to go that every critic predicts, and their fractions."""
 
     values: Float[Array, "constraint ensemble batch quantile"]
     fractions: Fractions
@@ -123,47 +129,50 @@ class Quantiles(NamedTuple):
 class CostModel(NamedTuple):
     """The functions of one risk form for one problem.
 
-    `members` are the parameters of the cost critics, `inputs` the rows that `network_inputs`
-    returned, and `action` lies in [-1, 1]. A form without random numbers ignores its key.
+    `members` are the parameters of the cost critics, `inputs` are the rows that
+    `network_inputs` returned, and `action` lies in [-1, 1]. A form that uses no random
+    numbers ignores the key.
     """
 
     input_size: int
-    """Width of the rows of `network_inputs`."""
+    """Width of the rows that `network_inputs` returns."""
     init: Callable[[Array], Any]
     """`(key) -> members`: new critics, ordered by constraint."""
     network_inputs: Callable[[Array, Context], Array]
-    """`(observation, context) -> inputs`: what the actor and all critics see."""
+    """`(observation, context) -> inputs`: rows for the actor and all critics."""
     critic_quantiles: Callable[[Array, Any, Array, Array], Quantiles]
     """`(key, members, inputs, action) -> Quantiles` for the critics' loss and targets."""
     loss: Callable[[Quantiles, Quantiles, float], Array]
     """`(predicted, targets, kappa) -> scalar loss`."""
     policy_quantiles: Callable[[Array | None, Any, Array, Array], Quantiles]
-    """`(key, members, inputs, action) -> Quantiles` for the risk. `key=None` uses a fixed
-    grid of levels, so that the gradient of the exploration is deterministic."""
+    """`(key, members, inputs, action) -> Quantiles` for the risk. With `key=None` the levels
+    are a fixed grid, so that the gradient of the exploration is deterministic."""
     risk: Callable[[Array, Array, Context], Array]
     """`(quantiles averaged over the ensemble, widths, context) -> (constraint, batch)`."""
     remaining_limits: Callable[[Context], tuple[Array, Array | float]]
     """`(context) -> (limits, unit)`: limits on the cost to go from this step, and the
-    factor that converts it to the cost of the episode (the accumulated discount in the
-    episodic mode, otherwise 1)."""
+    factor that converts the cost to go to the units of the episode's cost (the accumulated
+    discount in the episodic mode of the dual form, otherwise 1)."""
     episode_risk: Callable[[Array, Context], Array]
-    """`(risk to go, context) -> risk of the whole episode, seen from this step`."""
+    """`(risk to go, context) -> risk of the whole episode`, given the cost so far."""
     evaluation_inputs: Callable[[Array], Array]
-    """`(pivot parameters) -> inputs that are appended to an observation at evaluation`."""
+    """`(pivot parameters) -> inputs that evaluations append to an observation`."""
     metrics: Callable[[Array, Context], Metrics]
-    """`(quantiles averaged over the ensemble, context) -> metrics of this form`."""
+    """`(quantiles averaged over the ensemble, context) -> metrics` of this form."""
     pivot_metrics: Callable[[Array], Metrics]
-    """`(pivot parameters) -> metrics of this form`."""
+    """`(pivot parameters) -> metrics` of the pivots."""
     outer_step: Callable[..., Any] | None = None
     """`(key, agent state, batch, learner) -> agent state`: the dual form's update of its
-    pivots, every `pivot.every` environment steps."""
+    pivot distribution, which is due every `pivot.every` environment steps. Other forms have
+    no such update, so this is None."""
 
 
-def mean_pivot(params: Float[Array, " constraint"]) -> Float[Array, " constraint"]:
-    """Return the mean of the pivot sampler, which evaluations use.
+def pivot_location(params: Float[Array, " constraint"]) -> Float[Array, " constraint"]:
+    """Return the location of the pivot distribution, which evaluations use as the pivot.
 
-    A pivot is a fraction of the limit in critic units. It is drawn from a truncated
-    normal on [0, 1] with one learned number per constraint: the mean before a sigmoid.
+    A pivot is a fraction of the limit in critic units. It is drawn from a normal
+    distribution truncated to [0, 1]. The location, which is the mean before truncation, is
+    the sigmoid of one learned number per constraint, `params`.
     """
     return jax.nn.sigmoid(params)
 
@@ -174,7 +183,7 @@ def pivot_from_uniform(
     std: float,
 ) -> Float[Array, "batch constraint"]:
     """Map uniform draws to pivots by the inverse CDF, differentiably in `params`."""
-    mean = mean_pivot(params)
+    mean = pivot_location(params)
     low, high = ndtr((0 - mean) / std), ndtr((1 - mean) / std)
     # Numerics: ndtri is infinite at 0 and 1.
     level = jnp.clip(low + uniform * (high - low), 1e-6, 1 - 1e-6)

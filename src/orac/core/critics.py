@@ -2,8 +2,9 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 """Quantile fractions, targets and losses of the critics.
 
-Shapes are (constraint, ensemble, batch, quantile). Entropy is only in the reward target.
-Each member of a cost ensemble has its own target, so that members stay independent.
+Quantiles have the shape (constraint, ensemble, batch, quantile). Only the reward target
+contains the entropy. Each member of a cost ensemble has its own target, so that the members
+stay independent.
 """
 
 from typing import NamedTuple
@@ -14,14 +15,18 @@ from jaxtyping import Array, Bool, Float, Key
 
 
 class Fractions(NamedTuple):
-    """A partition of [0, 1]: midpoints to evaluate at, and widths to weigh with."""
+    """A partition of [0, 1] into intervals, given by their midpoints and widths.
+
+    Quantiles are evaluated at the midpoints, which are called levels, and weighted by the
+    widths.
+    """
 
     levels: Float[Array, "*batch quantile"]
     widths: Float[Array, "*batch quantile"]
 
 
 def uniform_fractions(num_quantiles: int) -> Fractions:
-    """Return equal widths, as fixed-quantile critics use them."""
+    """Return intervals of equal width, which critics with fixed quantiles use."""
     widths = jnp.full(num_quantiles, 1 / num_quantiles)
     return Fractions((jnp.arange(num_quantiles) + 0.5) / num_quantiles, widths)
 
@@ -29,9 +34,9 @@ def uniform_fractions(num_quantiles: int) -> Fractions:
 def sample_fractions(
     key: Key[Array, ""], shape: tuple[int, ...], floor: float = 0.1
 ) -> Fractions:
-    """Sample widths that sum to one along the last axis, and return their midpoints."""
-    # Deviates from Eq. (24): its fractions have floor 0; 0.1, as in DSAC's code, keeps
-    # every width away from zero.
+    """Sample intervals whose widths sum to one along the last axis."""
+    # Deviates from Eq. (24): there nothing is added to the uniform draws. Adding 0.1, as
+    # DSAC's code does, keeps every width away from zero.
     raw = jax.random.uniform(key, shape) + floor
     widths = raw / raw.sum(axis=-1, keepdims=True)
     upper = jnp.cumsum(widths, axis=-1)
@@ -41,7 +46,7 @@ def sample_fractions(
 def huber(td_error: Float[Array, "*shape"], kappa: float) -> Float[Array, "*shape"]:
     """Return the Huber loss: quadratic up to `kappa` and linear beyond. Eq. (8)."""
     size = jnp.abs(td_error)
-    # Branch-free: with c = min(|x|, kappa), c^2 / 2 + kappa (|x| - c).
+    # With c = min(|x|, kappa), both cases are c^2 / 2 + kappa (|x| - c).
     near = jnp.minimum(size, kappa)
     return 0.5 * near * near + kappa * (size - near)
 
@@ -69,10 +74,10 @@ def quantile_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, "*batch"]:
-    """Return the loss over all pairs, weighted by the target's width. Eq. (24)."""
+    """Return the loss over all pairs, weighted by the targets' widths. Eq. (24)."""
     td_error = pairwise_errors(predictions, targets)
-    # Deviates from Eq. (24): we average over predictions where it sums. The minimiser is
-    # the same, and Adam is invariant to the scale of the loss.
+    # Deviates from Eq. (24): we average over predictions instead of summing. The minimiser
+    # is the same, and Adam is invariant to the scale of the loss.
     pairwise = quantile_huber(td_error, levels[..., :, None], kappa)
     return (pairwise * target_widths[..., None, :]).sum(axis=-1).mean(axis=-1)
 
@@ -83,9 +88,10 @@ def cost_targets(
     next_quantiles: Float[Array, "constraint ensemble batch quantile"],
     discount: Float[Array, " batch"] | float,
 ) -> Float[Array, "constraint ensemble batch quantile"]:
-    """Return the cost now plus the discounted quantiles of the cost to come. Eq. (10).
+    """Return the cost plus the discounted quantiles of the next cost to go. Eq. (10).
 
-    There is no entropy and no minimum: target member e is only used for member e.
+    There is no entropy and no minimum over members: the target of member e contains only
+    the quantiles of target critic e.
     """
     onward = discount * (1 - ends.astype(cost.dtype))
     return cost[:, None, :, None] + onward[:, None] * next_quantiles
@@ -98,7 +104,7 @@ def cost_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, ""]:
-    """Return the sum over members of the mean quantile loss."""
+    """Return the mean quantile loss, summed over constraints and members."""
     per_row = quantile_loss(
         predictions, fractions.levels, targets, target_widths, kappa
     )
@@ -109,7 +115,7 @@ def squared_loss(
     predictions: Float[Array, "*members batch"],
     targets: Float[Array, "*#members batch"],
 ) -> Float[Array, ""]:
-    """Return the sum over members of the mean squared error."""
+    """Return the mean squared error, summed over members."""
     return jnp.square(predictions - targets).mean(axis=-1).sum()
 
 
@@ -121,6 +127,6 @@ def reward_target(
     temperature: Float[Array, ""],
     discount: Float[Array, " batch"] | float,
 ) -> Float[Array, " batch"]:
-    """Return the reward plus the discounted soft value from the lower of two critics."""
+    """Return the reward plus the discounted soft value of the lowest critic."""
     soft_value = next_values.min(axis=0) - temperature * next_log_prob
     return reward + discount * (1 - ends.astype(reward.dtype)) * soft_value

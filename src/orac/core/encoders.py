@@ -1,19 +1,21 @@
-"""Networks with a user's encoder in front: two functions that compute features.
+"""Networks with a user's encoder in front of them.
 
-`init(key, observation_shape)` returns the encoder's parameters, and `apply(params,
-observation)` returns a vector of features of one observation. The actor and every critic
-have their own parameters of the encoder, in one record with the parameters of their layers,
-so that averages, target networks and checkpoints include them.
+An encoder is a pair of functions. `init(key, observation_shape)` returns its parameters, and
+`apply(params, observation)` returns a vector of features of one observation. The actor and
+every critic have separate encoder parameters. The record `Encoded` contains them together
+with the parameters of the layers, so that averages, target networks and checkpoints include
+both.
 
-Observations are flat vectors everywhere else; the encoder receives each one in its original
-shape, as float32. The pivot and the action, which follow the observation in a network's
-input rows, are not encoded.
+Everywhere else observations are flat vectors, but the encoder receives each observation in
+its original shape, as float32. The pivot and the action, which follow the observation in a
+network's input rows, are not encoded.
 """
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -39,7 +41,7 @@ class Encoded:
     network: Any
     """Parameters of the network that takes the features."""
     apply: Callable[[Any, Any], Any]
-    """The encoder's function of parameters and one observation."""
+    """Function of the encoder's parameters and one observation that returns features."""
     size: int
     """Number of entries of a flat observation."""
     structure: str
@@ -53,9 +55,10 @@ def init_encoded(
     problem: Problem,
     config: AgentConfig,
 ) -> Any:
-    """Return `make(key, input_size)`, behind an encoder if the config has one.
+    """Return a new network, with an encoder in front of it if the config has one.
 
-    `input_size` is the width of the input rows, whose first entries are the observation.
+    `make(key, input_size)` returns the network without an encoder. `input_size` is the width
+    of the input rows, whose first entries are the observation.
     """
     encoder = config.encoder
     if encoder is None:
@@ -73,12 +76,36 @@ def init_encoded(
     return Encoded(params, network, encoder.apply, size, structure)
 
 
+def init_ensemble(
+    keys: Key[Array, " member"],
+    input_size: int,
+    make: Callable[[Array, int], Any],
+    problem: Problem,
+    config: AgentConfig,
+) -> tuple[Any, ...]:
+    """Return one new network per key, as `init_encoded` does.
+
+    Members without an encoder are drawn together, because that compiles faster. A user's
+    `init` is called for one member at a time.
+    """
+    if config.encoder is not None or len(keys) < 2:
+        return tuple(init_encoded(k, input_size, make, problem, config) for k in keys)
+    stacked = jax.vmap(lambda key: make(key, input_size))(keys)
+    return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(len(keys)))
+
+
+def fold_in_each(key: Key[Array, ""], count: int) -> Key[Array, " count"]:
+    """Return the key with each of the numbers from 0 to `count` - 1 folded in."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))
+
+
 def encode(
     network: Any, rows: Float[Array, "batch input"]
 ) -> tuple[Any, Float[Array, "batch feature"]]:
-    """Return the network behind the encoder and its input rows: features, then the rest.
+    """Return the network behind the encoder, and its input rows.
 
-    A network without an encoder is returned with its rows as they are.
+    These rows contain features in place of the observation. If there is no encoder, the
+    network and the rows are returned unchanged.
     """
     if not isinstance(network, Encoded):
         return network, rows
@@ -96,8 +123,8 @@ def encode(
 def unflatten(flat: Float[Array, " observation"], structure: str) -> Any:
     """Return a flat observation in its original shape: the inverse of `policy.flatten`.
 
-    A dict or tuple of arrays becomes one again. A number of a Discrete space stays a
-    vector with a single 1.
+    An observation of a Dict or Tuple space becomes a dict or tuple of arrays again. An
+    observation of a Discrete space stays a one-hot vector.
     """
     return _unflatten(flat, json.loads(structure)) if structure else flat
 
@@ -107,18 +134,18 @@ def _unflatten(flat: Array, structure: dict[str, Any]) -> Any:
         return flat.reshape(structure["shape"])
     if structure["kind"] == "choices":
         return flat
-    named, start, found = structure["parts"], 0, []
-    for part in named.values() if structure["kind"] == "dict" else named:
+    parts, start, arrays = structure["parts"], 0, []
+    for part in parts.values() if structure["kind"] == "dict" else parts:
         end = start + flat_size(part)
-        found.append(_unflatten(flat[start:end], part))
+        arrays.append(_unflatten(flat[start:end], part))
         start = end
     if structure["kind"] == "dict":
-        return dict(zip(named, found, strict=True))
-    return tuple(found)
+        return dict(zip(parts, arrays, strict=True))
+    return tuple(arrays)
 
 
 def observation_of(size: int, structure: str) -> tuple[Any, Any]:
-    """Return an observation without values, and its shape as `init` receives it."""
+    """Return a placeholder for an observation, and the shape that `init` receives."""
     flat = jax.ShapeDtypeStruct((size,), jnp.float32)
     observation = jax.eval_shape(partial(unflatten, structure=structure), flat)
     return observation, jax.tree.map(lambda x: x.shape, observation)
@@ -136,7 +163,8 @@ def init_encoder(
 def feature_size(encoder: Encoder, size: int, structure: str) -> int:
     """Return the number of features of one observation.
 
-    Nothing is computed, only traced. Invalid functions raise a `ValueError`.
+    The encoder's functions are only traced, not run. If one of them is invalid, a
+    `ValueError` says why.
     """
     what = f"encoder {encoder.name!r}"
     observation, shape = observation_of(size, structure)
@@ -145,10 +173,10 @@ def feature_size(encoder: Encoder, size: int, structure: str) -> int:
         try:
             return jax.eval_shape(*arguments)
         except Exception as error:  # The user's function may raise anything.
-            said = (str(error).splitlines() or [""])[0].rstrip(".")
+            reason = (str(error).splitlines() or [""])[0].rstrip(".")
             raise ValueError(
                 f"{what}: {function} fails for an observation of shape {shape}: "
-                f"{type(error).__name__}: {said}."
+                f"{type(error).__name__}: {reason}."
             ) from error
 
     def init(key: Array) -> Any:
@@ -172,6 +200,6 @@ def feature_size(encoder: Encoder, size: int, structure: str) -> int:
         return features.size
     raise ValueError(
         f"{what}: apply(params, observation) must return a vector of float features of "
-        f"one observation, got {found}. Batches are handled for you; .reshape(-1) makes a "
-        "vector."
+        f"one observation, got {found}. .reshape(-1) makes a vector. orac itself applies the "
+        "function to batches."
     )

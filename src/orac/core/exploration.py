@@ -1,11 +1,12 @@
 # pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-"""Optimistic exploration, the paper's contribution: shift the policy's mean uphill.
+"""Optimistic exploration, the paper's contribution: shift the policy's mean before acting.
 
-At each environment step the mean of the actor moves a set distance along the gradient of
-an optimistic reward bound minus a weighted optimistic cost bound (13). Only acting uses
-the shift: training and evaluation do not, and with radius 0 this is the plain actor. Rows
-of a batch are independent. The bounds are passed in as a function of the action.
+At each environment step the actor's mean moves by a given distance along the gradient of
+an optimistic reward bound minus weighted optimistic cost bounds, which is equation (13).
+The shift is used only to collect experience, not in the losses and not in evaluations. With
+radius 0 the behaviour policy is the plain actor. The rows of a batch are independent of
+each other. The caller passes the bounds as a function of the action.
 """
 
 from collections.abc import Callable
@@ -16,11 +17,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Bounds = Callable[[Array], tuple[Array, Array]]
-"""Actions (batch, action) to reward bound (batch) and cost bound (constraint, batch)."""
+"""Function that takes actions (batch, action) and returns the reward bound (batch) and the
+cost bounds (constraint, batch)."""
 
 
 class Shift(NamedTuple):
-    """The behaviour policy's mean, with the cost weights and the length of the shift."""
+    """The behaviour policy's mean, the weights of the cost bounds, and the shift length."""
 
     mean: Float[Array, "batch action"]
     exploration_multiplier: Float[Array, "constraint batch"]
@@ -32,10 +34,10 @@ def ensemble_spread(
 ) -> Float[Array, "*batch"]:
     """Return the population standard deviation over the first axis.
 
-    Its gradient is finite also where all members agree.
+    The gradient is finite even where all members agree.
     """
     variance = jnp.square(values - values.mean(axis=0)).mean(axis=0)
-    # Numerics: sqrt has no slope at 0, where members agree; there the gradient is 0.
+    # Numerics: the slope of sqrt is infinite at 0, so the gradient is set to 0 there.
     agree = variance == 0
     return jnp.where(agree, 0.0, jnp.sqrt(jnp.where(agree, 1.0, variance)))
 
@@ -45,17 +47,17 @@ def reward_upper_bound(
 ) -> Float[Array, "*batch"]:
     """Return the ensemble mean plus `optimism` standard deviations. Eq. (14).
 
-    The deviation of two critics is half their absolute difference. Negative optimism
-    gives a lower bound.
+    The standard deviation of two values is half their absolute difference. Negative
+    optimism gives a lower bound.
     """
-    # Deviates from Eq. (14): the printed deviation lacks its square.
+    # Deviates from Eq. (14): the standard deviation as printed lacks the square.
     return values.mean(axis=0) + optimism * ensemble_spread(values)
 
 
 def optimistic_quantiles(
     quantiles: Float[Array, "ensemble *batch"], optimism: float
 ) -> Float[Array, "*batch"]:
-    """Return cost quantiles `optimism` deviations below the ensemble mean. Eq. (15)."""
+    """Return the mean quantiles minus `optimism` standard deviations. Eq. (15)."""
     return quantiles.mean(axis=0) - optimism * ensemble_spread(quantiles)
 
 
@@ -64,7 +66,12 @@ def exploration_multiplier(
     cost_value_limit: Float[Array, "*#batch"],
     cost_bound: Float[Array, "*batch"],
 ) -> Float[Array, "*batch"]:
-    """Return the weight of the cost bound, less if it is below the limit. Eq. (19)."""
+    """Return the weight of the cost bound in the exploration's objective. Eq. (19).
+
+    The weight is smaller than the multiplier if the bound is below the limit, and larger if
+    it is above. The difference is the distance between the bound and the limit. The weight
+    is at least 0.
+    """
     return jnp.maximum(multiplier - (cost_value_limit - cost_bound), 0)
 
 
@@ -73,20 +80,21 @@ def mean_shift(
     std: Float[Array, "batch action"],
     shift_radius: Float[Array, ""] | float,
 ) -> Float[Array, "batch action"]:
-    """Return a step of Mahalanobis length `shift_radius` uphill, per row. Eq. (18).
+    """Return a step of Mahalanobis length `shift_radius` along the gradient. Eq. (18).
 
-    radius * S g / sqrt(g' S g) with S = diag(std^2). Exactly zero where the gradient
-    vanishes: where every entry of std * g is below 1e-12 in size.
+    The step of each row is radius * S g / sqrt(g' S g) with S = diag(std^2). It is exactly
+    zero if every entry of std * g is below 1e-12 in absolute value.
     """
     # Choice: the radius is a factor, as printed, so that KL(behaviour, actor) is
-    # radius^2 / 2. The text bounds the KL by it, as OAC does: `radius_from_kl`.
-    # Numerics: scaling by the largest entry first keeps squares inside float32's range.
+    # radius^2 / 2. The paper's text says that it bounds the KL, as in OAC. `radius_from_kl`
+    # converts such a bound to a radius.
+    # Numerics: dividing by the largest entry first keeps squares inside float32's range.
     largest = jnp.abs(std * gradient).max(axis=-1, keepdims=True)
     flat = largest < 1e-12
     unit = jnp.where(flat, 0.0, std * gradient / jnp.where(flat, 1.0, largest))
     norm = jnp.sqrt(jnp.square(unit).sum(axis=-1, keepdims=True))
-    # Choice: nothing is added to the norm; OAC's code adds 1e-5, which shortens the
-    # shift of small gradients.
+    # Choice: nothing is added to the norm. OAC's code adds 1e-5, which shortens the shift
+    # if the gradient is small.
     return shift_radius * std * unit / jnp.where(flat, 1.0, norm)
 
 
@@ -104,8 +112,9 @@ def optimistic_objective(
 ) -> tuple[Float[Array, ""], Float[Array, "constraint batch"]]:
     """Return the reward bound minus weighted cost bounds, summed over rows. Eq. (13).
 
-    The weights have no gradient and are the second output. The multiplier was learned in
-    the units of an episode's cost; `unit` converts the cost to go at this step to them.
+    The second result is the weights. The gradient treats them as constants. The multiplier
+    was learned in the units of an episode's cost, and the factor `unit` converts the cost to
+    go from this step to these units.
     """
     reward_bound, cost_bound = bounds(jnp.tanh(pre_tanh))
     weight = jax.lax.stop_gradient(
@@ -124,8 +133,9 @@ def optimistic_gradient(
     unit: Float[Array, " #batch"] | float = 1.0,
 ) -> tuple[Float[Array, "batch action"], Float[Array, "constraint batch"]]:
     """Return the gradient of the objective at the actor's mean action. Eq. (17)."""
-    # Choice: with respect to the mean before its tanh, as OAC's code has it; printed
-    # is the action. Rows are independent, so one gradient of the sum serves all.
+    # Choice: the gradient is with respect to the mean before the tanh, as in OAC's code,
+    # and not with respect to the action, as printed. Rows are independent, so the gradient
+    # of the sum over rows contains the gradient of every row.
     gradient_of = jax.grad(optimistic_objective, has_aux=True)
     return gradient_of(mean, bounds, multiplier, cost_value_limits, unit)
 

@@ -1,8 +1,9 @@
-"""The Lagrange multipliers, which follow the critics' risk or that of measured episodes.
+"""The Lagrange multipliers and their two update rules.
 
-`update` moves them at every gradient step by the risk that the critics predict, as the
-paper does. `follow_episodes` moves their logarithm between gradient steps, by the measured
-risk of episodes of the deployed policy.
+`update` moves the multipliers at every gradient step, according to the risk that the critics
+predict, as in the paper. `follow_episodes` moves their logarithms between gradient steps,
+according to the measured risk of episodes of the deployed policy.
+`training/measurement.py` turns the costs of these episodes into its argument `error`.
 """
 
 import math
@@ -23,13 +24,17 @@ class Multiplier(NamedTuple):
     value: Float[Array, " constraint"]
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
+    """Integral term of the multiplier, or of its logarithm if the multiplier follows
+    episodes."""
     previous_error: Float[Array, " constraint"]
-    """Last error: mean risk - limit, or (risk - target) / limit if it follows episodes."""
+    """Error at the last update: mean risk - limit, or (risk - target) / limit if the
+    multiplier follows episodes."""
     floor: Any = ()
-    """Only if it follows episodes: lower bound of the logarithm, which rises where the
-    limit was exceeded. `integral` is then the integral term of the log multiplier."""
+    """Lower bound on the log multiplier, which `follow_episodes` raises if the limit is
+    exceeded. It is used only if the multiplier follows episodes."""
     fell: Any = ()
-    """Only if it follows episodes: whether it fell since the limit was last exceeded."""
+    """Whether the multiplier has fallen since the limit was last exceeded. It is used only if
+    the multiplier follows episodes."""
 
 
 def init(
@@ -60,7 +65,7 @@ def initial_state_mask(
 ) -> Bool[Array, " batch"] | None:
     """Return the mask of initial states, or None to use all states.
 
-    A mean over all states lets late states with little remaining cost hide a violation at
+    In a mean over all states, late states with little remaining cost can hide a violation at
     the start of episodes.
     """
     if config.multiplier.states == "replay":
@@ -71,7 +76,10 @@ def initial_state_mask(
 def mean_risk(
     risk: Float[Array, "constraint batch"], mask: Bool[Array, " batch"] | None
 ) -> Float[Array, " constraint"]:
-    """Return the mean risk over the rows of the mask, or over all; 0 if there are none."""
+    """Return the mean risk over the rows that the mask selects, or over all rows.
+
+    It is 0 if the mask selects no row.
+    """
     if mask is None:
         return risk.mean(axis=1)
     return jnp.where(mask, risk, 0).sum(axis=1) / jnp.maximum(mask.sum(), 1)
@@ -85,14 +93,15 @@ def update(
     optimizer: optax.GradientTransformation,
     mask: Bool[Array, " batch"] | None = None,
 ) -> Multiplier:
-    """Raise each multiplier while its mean risk is above the limit; at least 0. Eq. (2).
+    """Raise each multiplier if its mean risk is above the limit, else lower it. Eq. (2).
 
-    Descends on multiplier * (limit - mean risk). The value is projected rather than
-    squashed: the paper starts at 0, which neither softplus nor exp can represent. If the
-    mask selects no row, nothing moves: neither the multiplier nor Adam's moments.
+    This is a descent step on multiplier * (limit - mean risk). The new value is clipped at 0.
+    It is not the softplus or exp of a learned number, because these are never 0, and the
+    paper's multiplier starts at 0. If the mask selects no row, neither the multiplier nor
+    Adam's moments change.
     """
     violation = mean_risk(risk, mask) - limits
-    moved = move(multiplier, violation, limits, config, optimizer)
+    moved = controller_step(multiplier, violation, limits, config, optimizer)
     if mask is None:
         return moved
     return jax.tree.map(
@@ -100,7 +109,7 @@ def update(
     )
 
 
-def move(
+def controller_step(
     multiplier: Multiplier,
     violation: Float[Array, " constraint"],
     limits: Float[Array, " constraint"],
@@ -111,7 +120,7 @@ def move(
     cap = jnp.inf if config.multiplier.cap is None else config.multiplier.cap
     if config.multiplier.pid:
         proportional, integral_gain, derivative = config.multiplier.pid_gains
-        # Do not divide by a limit of 0.
+        # This avoids a division by a limit of 0.
         scale = jnp.where(limits > 0, limits, 1.0)
         error = violation / scale
         integral = jnp.clip(multiplier.integral + integral_gain * error, 0, cap)
@@ -128,7 +137,7 @@ def move(
 BROKEN_FACTOR = 1.5
 """The floor rises to this factor times the multiplier at which the limit was exceeded."""
 FLOOR_RELAXES = 20
-"""The floor's logarithm falls by 1 per this many times `episodes_per_unit` episodes."""
+"""The floor's logarithm falls by 1 in `FLOOR_RELAXES * episodes_per_unit` episodes."""
 
 
 def follow_episodes(
@@ -140,12 +149,13 @@ def follow_episodes(
 ) -> Multiplier:
     """Move the log multipliers by a PI controller on the measured risk of episodes.
 
-    `error` is (risk - target) / limit with target = (1 - margin) limit, `improving` tells
-    where the risk is still falling, and `episodes` is the number of episodes that fit into
-    the training steps since the last move. The multiplier does not change in the dead zone
-    below the target, and does not rise while the risk is falling. With `remember_breaks`,
-    when the limit is exceeded after the multiplier fell, its floor rises above the value at
-    which that happened. This keeps a policy that jumps between two modes in the safe one.
+    `error` is (risk - target) / limit with target = (1 - margin) limit. `improving` is true
+    for the constraints whose risk is still falling. `episodes` is the number of episodes
+    that fit into the training steps since the last call. The multiplier does not change if
+    the risk is in the dead zone below the target, and does not rise while the risk is
+    falling. With `remember_breaks`, if the limit is exceeded after the multiplier has
+    fallen, its floor rises above the value that it had when the limit was exceeded. A policy
+    that jumps between safe and unsafe behaviour then stays safe.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)
@@ -153,11 +163,11 @@ def follow_episodes(
     units = episodes / settings.episodes_per_unit
     integral, fell = np.asarray(multiplier.integral), np.asarray(multiplier.fell)
 
-    clipped = np.clip(error, -0.5, 1)
-    resting = (clipped < 0) & (clipped > -settings.dead_zone)
-    resting |= (clipped > 0) & improving
+    clipped = np.clip(error, -min(0.5, settings.max_error), settings.max_error)
+    resting = (error < 0) & (error > -settings.dead_zone)
+    resting |= (error > 0) & improving
     push = np.where(resting, 0.0, clipped)
-    # The target is the margin below the limit, so this means risk > limit.
+    # The target is below the limit by the margin, so this means risk > limit.
     broken = error > settings.margin
     floor = np.asarray(multiplier.floor) - units / FLOOR_RELAXES
     remembered = np.maximum(floor, integral + math.log(BROKEN_FACTOR))
@@ -170,6 +180,7 @@ def follow_episodes(
         integral=jnp.asarray(moved, jnp.float32),
         previous_error=jnp.asarray(error, jnp.float32),
         floor=jnp.asarray(floor, jnp.float32),
-        # It stays set until the limit is exceeded, which the window may show much later.
+        # `fell` stays true until the measured risk exceeds the limit, which may be much
+        # later, because the risk is measured over a window of episodes.
         fell=jnp.asarray(~broken & (fell | (push < 0))),
     )

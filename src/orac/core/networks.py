@@ -1,11 +1,15 @@
-"""The networks: the actor, and ensembles of critics, as plain NamedTuples of arrays.
+"""The networks of the actor and of the critics, as plain NamedTuples of arrays.
 
-An ensemble is a tuple of members, so that every layer is a 2-D product, which XLA's CPU
-backend runs near the hardware's limit. We measured that the backward pass is 20 to 25 %
-slower if the ensemble is one batched product, which is why no module library is used. The
-quantile critics are in `risk_forms/`: `fixed_quantiles.py` and `implicit.py` (IQN).
+An ensemble is a tuple of members, so that every layer is a 2-D matrix product, which XLA's
+CPU backend runs near the hardware's limit. With one batched product for the whole ensemble,
+the backward pass was 20 to 25 % slower when we measured it. Networks this simple need no
+module library. The quantile critics are in `risk_forms/`: `fixed_quantiles.py` and
+`implicit.py` (IQN).
 """
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +20,9 @@ from orac.core.encoders import Encoded, encode
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 EPSILON = 1e-5
-"""Added to the variance in a layer norm."""
+"""Number that a layer norm adds to the variance."""
+SMALL_DRAW = 1 << 17
+"""Largest array that is drawn together with others."""
 
 
 class Layer(NamedTuple):
@@ -30,44 +36,81 @@ class Layer(NamedTuple):
 
 Mlp = tuple[Layer, ...]
 Network = Mlp | Encoded
-"""Layers, or layers behind an encoder."""
+"""Layers, with or without an encoder in front of them."""
 
 
-def init_layer(
-    key: Key[Array, ""], inputs: int, outputs: int, layer_norm: bool
-) -> Layer:
-    """Return a random layer whose norm, if it has one, starts as the identity."""
-    # Choice: uniform within 1/sqrt(inputs), as in the common PyTorch SACs.
-    bound = inputs**-0.5
-    weight_key, bias_key = jax.random.split(key)
-    uniform = jax.random.uniform
-    return Layer(
-        weight=uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound),
-        bias=uniform(bias_key, (outputs,), minval=-bound, maxval=bound),
-        scale=jnp.ones(outputs) if layer_norm else None,
-        offset=jnp.zeros(outputs) if layer_norm else None,
+def init_layers(
+    keys: Key[Array, " layer"],
+    sizes: Sequence[tuple[int, int]],
+    layer_norms: Sequence[bool],
+) -> Mlp:
+    """Return layers with random weights. A layer norm starts with scale 1 and offset 0.
+
+    `sizes` has the number of inputs and outputs of each layer.
+    """
+    if not sizes:
+        return ()
+    # Choice: weights are uniform within 1/sqrt(inputs), as in common PyTorch SACs.
+    shapes = [shape for layer in sizes for shape in (layer, layer[1:])]
+    units = draw_units(jax.vmap(jax.random.split)(keys).reshape(-1), shapes)
+    layers = []
+    for i, ((inputs, outputs), layer_norm) in enumerate(
+        zip(sizes, layer_norms, strict=True)
+    ):
+        bound = inputs**-0.5
+        weight, bias = (
+            jnp.maximum(-bound, unit * (2 * bound) - bound)
+            for unit in units[2 * i : 2 * i + 2]
+        )
+        scale = jnp.ones(outputs) if layer_norm else None
+        offset = jnp.zeros(outputs) if layer_norm else None
+        layers.append(Layer(weight, bias, scale, offset))
+    return tuple(layers)
+
+
+def draw_units(
+    keys: Key[Array, " array"], shapes: Sequence[tuple[int, ...]]
+) -> list[Array]:
+    """Return one array per key, with numbers that are uniform in [0, 1).
+
+    XLA compiles one loop for all small arrays, because a loop for each takes seconds. An
+    array is the start of a longer draw with the same key, so the numbers are those of
+    separate draws.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    longest = max((size for size in sizes if size <= SMALL_DRAW), default=0)
+    small = [i for i, size in enumerate(sizes) if size <= SMALL_DRAW]
+    together = jax.vmap(lambda key: jax.random.uniform(key, (longest,)))(
+        keys[jnp.array(small, int)]
     )
+    rows = dict(zip(small, together, strict=True))
+    return [
+        rows[i][:size].reshape(shape)
+        if i in rows
+        else jax.random.uniform(keys[i], shape)
+        for i, (size, shape) in enumerate(zip(sizes, shapes, strict=True))
+    ]
 
 
 def init_mlp(
     key: Key[Array, ""], sizes: tuple[int, ...], layer_norm: bool, head: bool = True
 ) -> Mlp:
-    """Return layers between consecutive sizes; with `head` the last has no norm."""
-    keys = jax.random.split(key, max(len(sizes) - 1, 1))
-    last = len(sizes) - 2
-    return tuple(
-        init_layer(
-            keys[i], sizes[i], sizes[i + 1], layer_norm and not (head and i == last)
-        )
-        for i in range(len(sizes) - 1)
-    )
+    """Return one layer for each pair of consecutive sizes.
+
+    If `head` is true, the last layer has no layer norm.
+    """
+    pairs = list(pairwise(sizes))
+    norms = [layer_norm] * len(pairs)
+    if head:
+        norms[-1] = False
+    return init_layers(jax.random.split(key, max(len(pairs), 1)), pairs, norms)
 
 
 def broadcast_rows(vector: Float[Array, " output"], shape: tuple[int, ...]) -> Array:
-    """Repeat `vector` over rows, with a gradient that is a product.
+    """Repeat `vector` over rows, with a gradient that is a matrix product.
 
-    XLA's CPU backend is slow at summing a gradient over thousands of rows; the same sum
-    as a product with a vector of ones is fast.
+    XLA's CPU backend is slow at summing a gradient over thousands of rows. Multiplying by a
+    vector of ones gives the same sum and is fast.
     """
     return _repeat(vector, shape)
 
@@ -82,10 +125,11 @@ _repeat.defvjp(lambda vector, shape: (jnp.broadcast_to(vector, shape), None), _s
 
 
 def centred(layer: Layer) -> tuple[Array, Array]:
-    """Return weight and bias whose outputs have zero mean if a layer norm follows.
+    """Return the weight and the bias. If a layer norm follows, both are centred.
 
-    A layer norm subtracts each row's mean, and the mean of a linear map is linear.
-    Subtracting it from the weights once saves a pass over every row.
+    A layer norm subtracts the mean of each output row. The mean is linear in the weights and
+    the bias. If their means are subtracted once, the output rows already have mean 0, and no
+    pass over all rows is needed.
     """
     if layer.scale is None:
         return layer.weight, layer.bias
@@ -94,7 +138,10 @@ def centred(layer: Layer) -> tuple[Array, Array]:
 
 
 def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
-    """Apply the rest of the layer norm to rows made with `centred` weights."""
+    """Finish the layer norm of rows whose mean is already 0 (see `centred`).
+
+    Divide by the deviation, scale and shift. Without a layer norm, return the rows unchanged.
+    """
     if layer.scale is None or layer.offset is None:
         return rows
     variance = jnp.square(rows).mean(axis=-1, keepdims=True)
@@ -112,7 +159,7 @@ def apply_layer(layer: Layer, rows: Float[Array, "rows input"]) -> Array:
 
 
 def apply_mlp(network: Network, rows: Float[Array, "rows input"]) -> Array:
-    """Apply the layers with a ReLU between them and none after the last."""
+    """Apply the layers, with a ReLU after each layer except the last."""
     layers, rows = encode(network, rows)
     for layer in layers[:-1]:
         rows = jax.nn.relu(apply_layer(layer, rows))
@@ -126,7 +173,7 @@ def init_actor(
     hidden_sizes: tuple[int, ...],
     layer_norm: bool,
 ) -> Mlp:
-    """Return a network with two outputs per action: its mean and its deviation."""
+    """Return a network with two outputs per action dimension, for mean and deviation."""
     sizes = (observation_size, *hidden_sizes, 2 * action_size)
     return init_mlp(key, sizes, layer_norm)
 
@@ -134,9 +181,10 @@ def init_actor(
 def apply_actor(
     actor: Network, observation: Float[Array, "batch observation"]
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
-    """Return mean and standard deviation of the policy before its tanh. Eq. (12)."""
+    """Return the policy's mean and standard deviation before the tanh. Eq. (12)."""
     mean, raw = jnp.split(apply_mlp(actor, observation), 2, axis=-1)
-    # Choice: a tanh squash rather than a clip keeps a gradient at both ends.
+    # Choice: a tanh bounds the log standard deviation. Unlike a clip, it has a gradient
+    # everywhere.
     middle, half = (LOG_STD_MAX + LOG_STD_MIN) / 2, (LOG_STD_MAX - LOG_STD_MIN) / 2
     return mean, jnp.exp(middle + half * jnp.tanh(raw))
 
@@ -148,7 +196,7 @@ def log_prob(
 ) -> Float[Array, " batch"]:
     """Return the log-density of tanh(pre_tanh) with pre_tanh = mean + std * noise."""
     gaussian = -0.5 * jnp.square(noise) - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi)
-    # Numerics: log(1 - tanh(u)^2) without cancellation; finite at any u.
+    # Numerics: this is log(1 - tanh(u)^2) without cancellation, and finite at any u.
     squash = 2 * (jnp.log(2.0) - pre_tanh - jax.nn.softplus(-2 * pre_tanh))
     return (gaussian - squash).sum(axis=-1)
 
@@ -158,7 +206,7 @@ def sample_action(
     mean: Float[Array, "batch action"],
     std: Float[Array, "batch action"],
 ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
-    """Sample a squashed Gaussian action in (-1, 1); also return its log-probability."""
+    """Return a Gaussian sample that a tanh squashes to (-1, 1), and its log-density."""
     noise = jax.random.normal(key, mean.shape)
     pre_tanh = mean + std * noise
     return jnp.tanh(pre_tanh), log_prob(noise, pre_tanh, std)
@@ -167,5 +215,5 @@ def sample_action(
 def apply_ensemble(
     members: tuple[Network, ...], rows: Float[Array, "batch input"]
 ) -> Float[Array, "ensemble batch quantile"]:
-    """Apply every member to the same rows. A scalar critic has one quantile."""
+    """Apply every member to the same rows. The last axis of a scalar critic has length 1."""
     return jnp.stack([apply_mlp(member, rows) for member in members])

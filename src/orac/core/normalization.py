@@ -1,7 +1,7 @@
-"""Running mean and variance of observations, to scale the networks' inputs.
+"""Running mean and variance of observations, which scale the networks' inputs.
 
-They are part of the agent's state, so a checkpoint and an exported policy scale
-observations in the same way.
+These statistics are part of the agent's state, so that a checkpoint and an exported policy
+scale observations in the same way.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ class ObservationStats(NamedTuple):
     """Running mean and variance of all observations so far."""
 
     seen: Int[Array, ""]
+    """Number of observations so far."""
     mean: Float[Array, " observation"]
     variance: Float[Array, " observation"]
 
@@ -31,8 +32,8 @@ def update(
 ) -> ObservationStats:
     """Add a batch of observations to the statistics (Chan's pairwise update)."""
     seen = stats.seen + observation.shape[0]
-    # Numerics: weighted averages instead of sums, because a float32 sum of ones stops
-    # growing at 2^24.
+    # Numerics: these are weighted averages and not sums, because a float32 sum of ones
+    # stops growing at 2^24.
     share = observation.shape[0] / seen
     step = observation.mean(axis=0) - stats.mean
     variance = (1 - share) * stats.variance + share * observation.var(axis=0)
@@ -47,10 +48,10 @@ def safe_variance(stats: ObservationStats) -> Float[Array, " observation"]:
 
 
 def scale(stats: ObservationStats, observation: Array, config: AgentConfig) -> Array:
-    """Return observations as the networks see them."""
+    """Return the observations as the networks receive them: scaled, if the config says so."""
     if not config.normalize_observations:
         return observation
-    # Numerics: a constant feature has no spread; it stays at 0 instead of exploding.
-    spread = safe_variance(stats) + 1e-6
-    scaled = (observation - stats.mean) * jax.lax.rsqrt(spread)
+    # Numerics: adding 1e-6 keeps a constant entry, whose variance is 0, at 0.
+    variance = safe_variance(stats) + 1e-6
+    scaled = (observation - stats.mean) * jax.lax.rsqrt(variance)
     return jnp.clip(scaled, -10, 10)

@@ -1,4 +1,4 @@
-"""Adam for everything that an agent learns, and the parameters together with its state."""
+"""The optimisers of everything that an agent learns, and records of their state."""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +28,11 @@ class Optimizers(NamedTuple):
 
 
 def make_optimizers(config: AgentConfig) -> Optimizers:
-    """Return Adam everywhere; each network's gradient norm may be clipped first."""
+    """Return an Adam optimiser for each thing that an agent learns.
+
+    If the config has a maximum gradient norm, the optimisers of the networks first clip the
+    norm of the gradient. The optimiser of the pivot always clips each entry of its gradient.
+    """
     actor = optax.adam(config.actor_learning_rate)
     reward_critics = optax.adam(config.reward_critic_learning_rate)
     cost_critics = optax.adam(config.cost_critic_learning_rate)
@@ -63,7 +67,7 @@ def for_each_member(
 
 
 def init_params(params: Any, optimizer: optax.GradientTransformation) -> ParamState:
-    """Return parameters with a new optimiser state."""
+    """Return the parameters with a new optimiser state."""
     return ParamState(params, optimizer.init(params))
 
 
@@ -73,7 +77,7 @@ def apply_gradients(
     gradient: Any,
     factor: Float[Array, ""] | None = None,
 ) -> ParamState:
-    """Take one step of the optimiser; `factor` scales its learning rate."""
+    """Take one step of the optimiser. `factor` scales the learning rate."""
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
     if factor is not None:
         updates = jax.tree.map(lambda update: factor * update, updates)

@@ -1,7 +1,10 @@
 """The replay: a ring buffer of transitions on device.
 
-`inserted` counts every row ever added; the position and size of the ring follow from it.
-Under `jit` with the state donated, `add` writes in place and never copies.
+A row is one transition. `inserted` counts all rows ever added, and the write position and
+the size are computed from it. If `add` is compiled by `jit` and the state is donated, it
+writes in place and does not copy the buffer. A round is one step of all environments and
+adds one row for each of them. Rows keep `terminated` and `truncated` apart;
+`core.agent.update_critics` decides whether to bootstrap at a truncation.
 """
 
 from typing import NamedTuple
@@ -18,22 +21,22 @@ class ReplayState(NamedTuple):
     """The stored rows, and the number of rows ever inserted."""
 
     storage: Transition
-    """Every leaf has a leading axis of the buffer's capacity."""
+    """Arrays whose first axis has the length of the buffer's capacity."""
     inserted: Int[Array, ""]
 
     @property
     def capacity(self) -> int:
-        """Maximum number of transitions."""
+        """Maximum number of rows."""
         return self.storage.reward.shape[0]
 
     @property
     def size(self) -> Int[Array, ""]:
-        """Number of transitions that it holds now."""
+        """Number of rows that are stored now."""
         return jnp.minimum(self.inserted, self.capacity)
 
 
 def init(capacity: int, example: Transition) -> ReplayState:
-    """Return an empty ring with rows like `example`, one transition without a batch axis."""
+    """Return an empty buffer for rows like `example`, a transition without a batch axis."""
     if capacity < 1:
         raise ValueError(f"capacity must be at least 1, got {capacity}.")
     storage = jax.tree.map(
@@ -45,11 +48,12 @@ def init(capacity: int, example: Transition) -> ReplayState:
 def add(
     state: ReplayState, rows: Transition, valid: Bool[Array, " batch"] | None = None
 ) -> ReplayState:
-    """Insert a batch of rows, overwriting the oldest when full.
+    """Insert a batch of rows. If the buffer is full, they overwrite the oldest rows.
 
-    Rows that are not `valid` are left out: some vector environments use a call only to
-    reset, which is not a transition. With n-step targets such rows have `steps` 0 and are
-    stored, so that the steps of an environment stay equally far apart.
+    Rows that are not `valid` are left out. They come from vector environments in which some
+    calls of `step` only reset an environment. For n-step targets, such rows are stored as
+    well, with `steps` 0, so that two consecutive steps of an environment are always the same
+    number of rows apart.
     """
     count = rows.reward.shape[0]
     if count > state.capacity:
@@ -63,7 +67,7 @@ def add(
     else:
         places = jnp.cumsum(valid) - 1
         index = (state.inserted + places) % state.capacity
-        # An index past the end is dropped by the scatter below.
+        # The scatter below ignores rows whose index is past the end.
         index = jnp.where(valid, index, state.capacity)
         inserted = state.inserted + valid.sum(dtype=jnp.int32)
     storage = jax.tree.map(
@@ -73,7 +77,7 @@ def add(
 
 
 def sample(key: Key[Array, ""], state: ReplayState, batch_size: int) -> Transition:
-    """Sample rows uniformly with replacement from those that the ring holds."""
+    """Sample uniformly with replacement from the stored rows."""
     index = jax.random.randint(key, (batch_size,), 0, jnp.maximum(state.size, 1))
     return jax.tree.map(lambda ring: ring[index], state.storage)
 
@@ -85,25 +89,29 @@ def sample_n_step(
     num_envs: int,
     config: AgentConfig,
 ) -> Transition:
-    """Sample rows and add up the rewards and costs of the steps that follow them.
+    """Sample rows and add to each the rewards and costs of the steps that follow it.
 
-    The next step of an environment is `num_envs` rows later. A row sums up to `n_step`
-    steps; it ends earlier at the end of an episode or at the newest row of the ring. Rows
-    that only reset an environment are not drawn: where the first draw is one, a second
-    replaces it, and if that is one too, the last step of the episode before it (or, in the
-    oldest round of the ring, the step after it).
+    The next step of an environment is stored `num_envs` rows later. A sampled row sums
+    `n_step` steps, or fewer if the episode or the stored rows end earlier. Rows that only
+    reset an environment are not used: if the first draw is such a row, a second draw
+    replaces it. If the second draw is such a row too, it is replaced by the row of the same
+    environment one round before, which is the last step of an episode. If the second draw is
+    in the oldest round, there is no round before it. It is then replaced by the row of the
+    same environment in the newest round if that row is a step, and otherwise by the row one
+    round later.
     """
-    # Choice: unlike in SAC, the entropy of the steps in between is not part of the target.
+    # Choice: unlike in n-step SAC, the target has no entropy of the steps in between.
     rings, capacity = state.storage, state.capacity
-    held = jnp.maximum(state.size, 1)
-    first, second = jax.random.randint(key, (2, batch_size), 0, held)
+    stored = jnp.maximum(state.size, 1)
+    first, second = jax.random.randint(key, (2, batch_size), 0, stored)
     assert not isinstance(rings.steps, tuple)
     before, after = (second - num_envs) % capacity, (second + num_envs) % capacity
-    # In the oldest round there is nothing before a row; the step after it is there.
+    # In the oldest round, `before` is in the newest round or not filled yet, so its row may
+    # not be a step. The row at `after` always is one.
     neighbour = jnp.where(rings.steps[before] > 0, before, after)
     spare = jnp.where(rings.steps[second] > 0, second, neighbour)
     index = jnp.where(rings.steps[first] > 0, first, spare)
-    # Rounds of all environments between a row and the newest one.
+    # Number of rounds after the sampled row.
     head = state.inserted % capacity
     rounds_left = ((head - 1 - index) % capacity) // num_envs
 
@@ -114,8 +122,8 @@ def sample_n_step(
         row = (index + k * num_envs) % capacity
         going = going & (k <= rounds_left) & (rings.steps[row] > 0)
         reward = reward + jnp.where(going, config.discount**k * rings.reward[row], 0)
-        now = config.cost_discount**k * rings.cost[row]
-        cost = cost + jnp.where(going[:, None], now, 0)
+        discounted = config.cost_discount**k * rings.cost[row]
+        cost = cost + jnp.where(going[:, None], discounted, 0)
         last, length = jnp.where(going, row, last), length + going
         going = going & ~(rings.terminated[row] | rings.truncated[row])
     return Transition(
@@ -135,7 +143,7 @@ def sample_n_step(
 def example_transition(
     observation_size: int, action_size: int, num_costs: int
 ) -> Transition:
-    """Return a row of zeros with the shapes of a problem."""
+    """Return a transition of zeros with the shapes of a problem."""
     return Transition(
         observation=jnp.zeros(observation_size),
         action=jnp.zeros(action_size),

@@ -1,14 +1,14 @@
 # pyright: strict, reportUnknownMemberType=false, reportUnknownLambdaType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-"""Risk measures: from quantiles and weights to one number.
+"""Risk measures, which turn the quantiles of a cost into one number.
 
-Every measure here is a distortion: an increasing map D of levels with D(0) = 0 and
+Every measure here is given by a distortion: an increasing map D of levels with D(0) = 0 and
 D(1) = 1. (Entropic measures such as EVaR are not distortions and are not included.) An
-atom that occupies the levels [a, b] has the weight D(b) - D(a), which is exact for a step
-distribution at any tail: 32 quantiles and a tail of 0.05 hold 1.6 atoms. The optimistic
-risks (16), (28) and (38) need no code of their own: they are (11), (26) and (34) applied
-to the optimistic quantiles of (15). Critics and evaluations of episodes use the same
-functions. High costs are bad, so the tail is the upper one.
+atom that occupies the levels [a, b] has the weight D(b) - D(a). This is exact for a step
+distribution at any tail: a tail of 0.05 contains 1.6 of 32 equal atoms. The optimistic
+risks (16), (28) and (38) have no separate code. They are (11), (26) and (34) applied to the
+optimistic quantiles of (15). Critics and evaluations of episodes use the same functions.
+High costs are bad, so the tail is the upper end of the distribution.
 """
 
 import math
@@ -41,8 +41,8 @@ def _cpw(levels: Levels, power: float) -> Levels:
 
 
 def _inverse_cpw(levels: Levels, power: float) -> Levels:
-    # Numerics: there is no closed form, but D is increasing, so a table inverts it. D
-    # rises like a power at both ends, where the table is correspondingly dense.
+    # Numerics: the inverse has no closed form, so it is interpolated from a table. D rises
+    # like a power at both ends, so the table is denser there.
     steps = jnp.linspace(0.0, 1.0, 4097)
     half = (2 * jnp.minimum(steps, 1 - steps)) ** (1 / power) / 2
     grid = jnp.where(steps < 0.5, half, 1 - half)
@@ -52,7 +52,7 @@ def _inverse_cpw(levels: Levels, power: float) -> Levels:
 DISTORTIONS: dict[str, Distortion] = {
     "mean": Distortion(lambda u, parameter: u, lambda u, parameter: u),
     "cvar": Distortion(
-        # Numerics: from the top, so that 1 maps to 1 exactly however thin the tail.
+        # Numerics: D is computed from the upper end, so that D(1) is exactly 1 at any tail.
         lambda u, tail: 1 - jnp.clip((1 - u) / tail, 0, 1),
         lambda u, tail: 1 - tail + tail * u,
     ),
@@ -68,7 +68,7 @@ DISTORTIONS: dict[str, Distortion] = {
     ),
     "cpw": Distortion(_cpw, _inverse_cpw),
 }
-"""The maps by name. To add a measure, also enter its parameter range in
+"""Distortions by the measure's name. To add a measure, also enter its parameter range in
 `config.schema.RISK_FAMILIES`."""
 
 
@@ -78,22 +78,26 @@ def mean() -> RiskMeasure:
 
 
 def cvar(tail: float) -> RiskMeasure:
-    """Return CVaR: the expected value of the worst `tail` of outcomes. Eq. (3)."""
+    """Return CVaR: the mean of the worst outcomes, whose mass is `tail`. Eq. (3)."""
     return RiskMeasure("cvar", tail)
 
 
 def distort(measure: RiskMeasure, levels: Levels) -> Levels:
-    """Return the weight below each level: the integral of the spectrum. Eq. (5)."""
-    # Deviates from Eq. (5): its alpha is a quantile level, while (3) and every experiment
-    # use worst-case mass. `tail` is mass everywhere here.
+    """Return D, the total weight below each level. Eq. (5).
+
+    D is the integral of the measure's spectrum.
+    """
+    # Deviates from Eq. (5): there alpha is a quantile level, while in (3) and in every
+    # experiment alpha is the mass of the worst cases. Here `tail` is always this mass.
     return DISTORTIONS[measure.name].distort(levels, measure.parameter)
 
 
 def distort_levels(measure: RiskMeasure, levels: Levels) -> Levels:
-    """Map levels by the inverse of D: a plain weighted sum at these levels is the risk.
+    """Map levels by the inverse of D.
 
-    For CVaR it maps [0, 1] to [1 - tail, 1], so that every quantile that an implicit
-    network is asked for lies in the tail.
+    The risk is the sum of the quantiles at the mapped levels, weighted by the widths of the
+    original intervals. For CVaR the map is from [0, 1] to [1 - tail, 1], so that an implicit
+    network computes only quantiles in the tail.
     """
     return DISTORTIONS[measure.name].inverse(levels, measure.parameter)
 
@@ -101,11 +105,12 @@ def distort_levels(measure: RiskMeasure, levels: Levels) -> Levels:
 def level_weights(
     measure: RiskMeasure, widths: Float[Array, "*batch quantile"]
 ) -> Float[Array, "*batch quantile"]:
-    """Return the weights of atoms of the given widths, in rising order. Eq. (32).
+    """Return the weights of atoms with the given widths, in rising order. Eq. (32).
 
-    Exact for any step distribution: w_k = D(u_k) - D(u_{k-1}), u the summed widths.
+    If u are the cumulative sums of the widths, the weights are w_k = D(u_k) - D(u_{k-1}).
+    This is exact for any step distribution.
     """
-    # Traced widths have no values that could be checked.
+    # Traced widths have no values to check.
     if not isinstance(widths, Tracer):
         valid = jnp.isfinite(widths).all() and (widths >= 0).all()
         if not valid or not (widths.sum(axis=-1) > 0).all():
@@ -114,7 +119,7 @@ def level_weights(
                 f"axis, got {widths}. Use 1 / number of quantiles for equal ones."
             )
     upper = jnp.cumsum(widths, axis=-1)
-    # Numerics: rounding may leave the last level just off 1, where some D are steep.
+    # Numerics: rounding may move the last level away from 1, and some D are steep near 1.
     upper = jnp.clip(upper / upper[..., -1:], 0, 1)
     lower = jnp.concatenate([jnp.zeros_like(upper[..., :1]), upper[..., :-1]], axis=-1)
     return distort(measure, upper) - distort(measure, lower)
@@ -126,8 +131,9 @@ def risk_of(
 ) -> Float[Array, "*batch"]:
     """Return the risk of a distribution given by quantiles: a dot product. Eq. (11).
 
-    With the widths of levels drawn in the tail it is (26), with all levels (25), and on
-    optimistic quantiles (16) and (28): the sum over k in (16) lacks its 1/K.
+    If the weights are the widths of levels, this is (26) for levels in the tail and (25)
+    for levels in all of [0, 1]. For optimistic quantiles it is (16) and (28). In (16) as
+    printed, the sum over k lacks the factor 1/K.
     """
     return (quantiles * weights).sum(axis=-1)
 
@@ -138,17 +144,17 @@ def sample_risk(
     """Return the risk of an empirical distribution with equal weights. Eq. (4)."""
     require_samples(samples)
     if not jnp.issubdtype(samples.dtype, jnp.floating):
-        # Counts of violations are whole numbers, but their risk is not.
+        # Costs may be whole numbers, such as counts of violations, but their risk is not.
         samples = samples.astype(jnp.result_type(float))
     widths = jnp.full(samples.shape[-1:], 1 / samples.shape[-1], samples.dtype)
     return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
 
 
 def require_samples(samples: Array) -> None:
-    """Raise an error for an empty sample, which has no risk."""
+    """Raise an error if the sample is empty, because an empty sample has no risk."""
     if samples.ndim == 0 or samples.shape[-1] == 0:
         raise ValueError(
-            "samples must hold at least one value, got none. Run at least one episode."
+            "samples must contain at least one value, got none. Run at least one episode."
         )
 
 
@@ -157,9 +163,9 @@ def tail_excess(
     pivot: Float[Array, "*#batch"],
     tail: float,
 ) -> Float[Array, "*batch quantile"]:
-    """Return max(q - pivot, 0) / tail, the excess over the pivot. Eq. (33).
+    """Return max(q - pivot, 0) / tail, the scaled excess over the pivot. Eq. (33).
 
-    The spectrum of CVaR has the steps 0 and 1 / tail.
+    The two slopes, 0 and 1 / tail, are the steps of the spectrum of CVaR.
     """
     return jnp.maximum(quantiles - pivot[..., None], 0) / tail
 
@@ -169,18 +175,19 @@ def dual_risk(
     pivot: Float[Array, "*#batch"],
     tail: float,
 ) -> Float[Array, "*batch"]:
-    """Return CVaR in its dual form at a given pivot: never below the primal. Eq. (34).
+    """Return the dual form of CVaR at a given pivot, an upper bound on CVaR. Eq. (34).
 
-    risk = mean_k max(q_k - pivot, 0) / tail + pivot, smallest at the pivot that is the
-    value at risk. The integral of the conjugate in (34) is the pivot.
+    The result is mean_k max(q_k - pivot, 0) / tail + pivot. It is smallest, and equal to
+    CVaR, if the pivot is the value at risk. For CVaR, the integral of the conjugate in (34)
+    is the pivot.
     """
-    cvar(tail)
+    cvar(tail)  # Checks the tail.
     return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
 
 
 def optimal_pivot(samples: Shaped[Array, " sample"], tail: float) -> Float[Array, ""]:
     """Return the pivot that minimises the dual form: the value at risk. Eq. (31)."""
-    cvar(tail)
+    cvar(tail)  # Checks the tail.
     require_samples(samples)
     rank = math.ceil(samples.shape[-1] * (1 - tail) - 1e-9)
     return jnp.sort(samples)[max(rank - 1, 0)]
@@ -189,7 +196,7 @@ def optimal_pivot(samples: Shaped[Array, " sample"], tail: float) -> Float[Array
 def dual_tail(measure: RiskMeasure) -> float:
     """Return the tail of a measure whose dual form has one pivot. Eq. (30).
 
-    These are CVaR and the mean, which is the CVaR of everything; others raise an error.
+    Such measures are CVaR and the mean, which is CVaR at a tail of 1. Others raise an error.
     """
     return measure.dual_tail
 
@@ -197,18 +204,19 @@ def dual_tail(measure: RiskMeasure) -> float:
 def cost_value_limit(cost_limit: float, discount: float, episode_length: int) -> float:
     """Convert an episode's undiscounted limit to the units of a critic.
 
-    limit * (1 - g^T) / (1 - g) / T: the discounted sum that an episode of T steps would
-    have if it paid its limit evenly. It is the c-bar of (19) and the c of (7).
+    The result is the discounted cost of an episode of T steps whose cost is the limit,
+    spread evenly over the steps: limit * (1 - g^T) / (1 - g) / T with discount g. It is the
+    c-bar of (19) and the c of (7).
     """
     check_range(
         "cost_limit", cost_limit, 0, advice="It is the limit per episode, undiscounted."
     )
     check_range("cost discount", discount, 0, 1, open_low=True)
-    advice = "Give the environment's time limit in steps."
+    advice = "Pass the environment's time limit in steps."
     check_range("episode_length", episode_length, 1, advice=advice)
     if discount == 1:
         return float(cost_limit)
-    # Numerics: 1 - g^T by expm1, since g may be 0.9999.
+    # Numerics: expm1 computes 1 - g^T accurately for g near 1, such as 0.9999.
     log_discount = math.log(discount)
     horizon = math.expm1(episode_length * log_discount) / math.expm1(log_discount)
     return cost_limit * horizon / episode_length

@@ -1,6 +1,7 @@
 """Types that all packages share.
 
-Axes have the same order everywhere: constraint, ensemble, batch, quantile, feature.
+In critics and risks, the axes are constraint, ensemble, batch, quantile, feature, in this
+order. In the data of a step, such as costs, the batch comes before the constraint.
 """
 
 from typing import NamedTuple
@@ -8,20 +9,21 @@ from typing import NamedTuple
 from jaxtyping import Array, Bool, Float, Int
 
 Metrics = dict[str, Array]
-"""Scalars that an update reports, by name (`critic/cost_loss`)."""
+"""Scalars that an update reports, by name, such as `critic/cost_loss`."""
 
 
 class Transition(NamedTuple):
-    """One step of one environment, or a batch of them (a leading axis everywhere).
+    """One step of one environment, or, with an additional first axis, a batch of steps.
 
-    `next_observation` is the true next one, also at the end of an episode. The last two
-    fields are for the episodic dual form, both from before this step: the discounted cost
-    that the episode has paid, and the discount factor that it has reached.
+    At the end of an episode, `next_observation` is the last observation of that episode and
+    not the first observation of the next one. `accumulated_cost` is the discounted cost of
+    the episode before this step, in critic units. `accumulated_discount` is the costs'
+    discount factor at this step, which is 1 at the first step of an episode.
     """
 
     observation: Float[Array, "*batch observation"]
     action: Float[Array, "*batch action"]
-    """In [-1, 1], before scaling to the environment's box."""
+    """Action in [-1, 1], before it is scaled to the environment's box."""
     reward: Float[Array, "*batch"]
     cost: Float[Array, "*batch constraint"]
     next_observation: Float[Array, "*batch observation"]
@@ -30,5 +32,5 @@ class Transition(NamedTuple):
     accumulated_cost: Float[Array, "*batch constraint"]
     accumulated_discount: Float[Array, "*batch"]
     steps: Int[Array, "*batch"] | tuple[()] = ()
-    """Only with n-step targets. In the replay: 1, or 0 for a row that only reset an
-    environment. In a batch: number of steps whose rewards and costs the row sums."""
+    """Number of steps whose rewards and costs this row sums. In the replay it is 1, or 0 for
+    a row that only reset an environment. It is empty if `n_step` is 1."""

@@ -1,10 +1,10 @@
-"""Environments: pure JAX ones, Safety-Gymnasium, and an adapter for any Gymnasium one.
+"""Environments in pure JAX, Safety-Gymnasium's tasks, and adapters for other libraries.
 
 Importing this package registers our ids with Gymnasium.
 """
 
-from orac.envs.registry import has_jax_form, make, register_all
+from orac.envs.registry import is_jax_env, make, register_all
 
-__all__ = ["has_jax_form", "make"]
+__all__ = ["is_jax_env", "make"]
 
 register_all()

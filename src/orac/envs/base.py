@@ -2,9 +2,10 @@
 
 An environment is a hashable object (a frozen dataclass) with a `spec` and two pure
 functions, `reset` and `step`, written for a single environment. `reset_batch` and
-`step_batch` turn them into batches. The cost has one entry per constraint, `terminated`
-and `truncated` are separate, and `Step.observation` is always the true next observation:
-`step_batch` returns the first observation of a new episode separately.
+`step_batch` apply them to a batch of environments. The cost of a step has one entry per
+constraint, and `terminated` and `truncated` are separate flags. `Step.observation` is
+always the observation that the action led to, even if the episode ended. `step_batch`
+returns the first observation of the new episode separately.
 
 An environment declares each of its metrics once, as a `MetricSpec`. Evaluation, reports
 and experiments read `EnvSpec.metrics` or, without making the environment,
@@ -20,18 +21,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 EnvState = Any
-"""A pytree of arrays that only its own environment reads."""
+"""State of an episode: a pytree of arrays that only the environment itself reads."""
 Better = Literal["higher", "lower", ""]
 """Whether higher or lower values are better; empty if neither is."""
 
 
 class MetricLabel(NamedTuple):
-    """One kind of episode that a metric can name, such as one of the maze's paths."""
+    """One kind of episode that a metric distinguishes, such as a path in the maze."""
 
     code: int
     """Value of the metric at the end of such an episode."""
     name: str
-    """Suffix in the summary: the share of these episodes is called `<metric>_<name>`."""
+    """Suffix used in summaries: the share of these episodes is reported as `<metric>_<name>`."""
     title: str
     """Title of that share in reports."""
     better: Better = ""
@@ -39,18 +40,18 @@ class MetricLabel(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """Declaration of one metric; an episode's value is the one at its last step."""
+    """Declaration of one metric. An episode gets the metric's value at its last step."""
 
     name: str
     title: str = ""
-    """Title in reports; the name when left empty."""
+    """Title in reports. If it is left empty, the name is used."""
     better: Better = ""
     low: float | None = None
     """Smallest possible value; None when unknown."""
     high: float | None = None
     """Largest possible value; None when unknown."""
     labels: tuple[MetricLabel, ...] = ()
-    """Kinds of episodes, for a metric whose values are codes instead of quantities."""
+    """Kinds of episodes, if the metric's values are codes instead of quantities."""
     hidden: bool = False
     """Whether agents must not see the metric before the episode has ended."""
 
@@ -61,7 +62,7 @@ class MetricSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Sizes, bounds and names of an environment, known before its first step."""
+    """Sizes, bounds and names of an environment, which are known before its first step."""
 
     name: str
     observation_size: int
@@ -78,7 +79,8 @@ class EnvSpec:
     observation_high: tuple[float, ...] | None = None
     """Bounds of the observations; None when unknown."""
     observation_structure: str = ""
-    """What a flattened observation was, as JSON for `orac.policy.flatten`; else empty."""
+    """Structure of the observations before they were flattened, as JSON for
+    `orac.policy.flatten`; empty if they were vectors or cannot be described."""
 
     @property
     def action_size(self) -> int:
@@ -119,7 +121,7 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class Environment(Protocol):
-    """A single environment; actions lie in the box of its spec."""
+    """A single environment. Its actions lie within the bounds of its spec."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -139,11 +141,11 @@ class Environment(Protocol):
 
 @runtime_checkable
 class BatchedEnvironment(Environment, Protocol):
-    """An environment that resets and steps independent copies from one key.
+    """An environment that resets and steps a batch of independent copies from one key.
 
-    Drawing random bits takes most of the time of a small environment, and one key per copy
-    would double that time. The results must have the same distribution as those of `reset`
-    and `step`, but may differ for the same key.
+    A small environment spends most of its time on drawing random bits, and one key per
+    copy would double that time. The results must have the same distribution as those of
+    `reset` and `step`, but may differ for the same key.
     """
 
     def reset_many(self, key: Key[Array, ""], num_envs: int) -> tuple[EnvState, Array]:
@@ -160,7 +162,7 @@ class BatchedEnvironment(Environment, Protocol):
 def reset_batch(
     env: Environment, key: Key[Array, ""], num_envs: int
 ) -> tuple[EnvState, Float[Array, "batch observation"]]:
-    """Start `num_envs` independent episodes."""
+    """Start `num_envs` independent episodes; return states and first observations."""
     if isinstance(env, BatchedEnvironment):
         return env.reset_many(key, num_envs)
     return jax.vmap(env.reset)(jax.random.split(key, num_envs))
@@ -174,9 +176,9 @@ def step_batch(
 ) -> tuple[EnvState, Float[Array, "batch observation"], Step]:
     """Step every environment and restart the ones whose episode ended.
 
-    Returns the states and observations to act on next, and the results of the step.
-    Resets are computed only when an episode ended: drawing a month of power outages at
-    each step would take longer than the step itself.
+    Returns the states and observations for the next action, and the results of this
+    step. Resets are computed only if an episode ended, because a reset can take longer
+    than a step: CityLearn draws the power outages of a whole month.
     """
     num_envs = action.shape[0]
     step_key, reset_key = jax.random.split(key)
@@ -204,6 +206,6 @@ def step_batch(
 def to_box(
     spec: EnvSpec, action: Float[Array, "*batch action"]
 ) -> Float[Array, "*batch action"]:
-    """Scale an action from [-1, 1], the range of agents, to the environment's box."""
+    """Scale an agent's action from [-1, 1] to the bounds of the environment."""
     low, high = jnp.array(spec.action_low), jnp.array(spec.action_high)
     return low + (action + 1) / 2 * (high - low)

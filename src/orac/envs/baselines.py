@@ -1,8 +1,9 @@
 """Hand-coded baseline policies for GuardedMaze and CityLearn.
 
-A baseline maps observations, one or a batch, to actions in the environment's box. It sees
-what an agent sees and needs no training, so learned policies can be compared with it.
-`BASELINES` lists the baselines of each environment by name, and `make_baseline` makes one.
+A baseline maps one observation or a batch of them to actions within the environment's
+bounds. It needs no training. It gets the same observations as an agent, so learned policies
+can be compared with it. `BASELINES` lists the baselines of each environment by
+name, and `make_baseline` makes one.
 """
 
 import heapq
@@ -27,23 +28,23 @@ Baseline = Callable[[Observations], Actions]
 
 
 def short_path(maze: GuardedMaze) -> Baseline:
-    """Return a policy that takes the shortest path that avoids the pink cells.
+    """Return a policy that takes the shortest path without pink cells.
 
-    This path passes the guard.
+    On the named maps, this path crosses the red cells, where the guard may be.
     """
     return _make_follower(maze, avoid="P")
 
 
 def long_path(maze: GuardedMaze) -> Baseline:
-    """Return a policy that takes the shortest path that avoids the red cells."""
+    """Return a policy that takes the shortest path without red cells."""
     return _make_follower(maze, avoid="R")
 
 
 def _make_follower(maze: GuardedMaze, avoid: str) -> Baseline:
-    """Return a policy that follows the shortest path to the goal.
+    """Return a policy that follows the shortest path to the goal without `avoid` cells.
 
-    It aims two cells ahead on its path, at the centre of the cell. If a step without noise
-    in that direction would touch a wall or a cell to avoid, it aims one cell ahead.
+    The policy aims at the centre of the cell that is two cells ahead on its path. If a step
+    there would touch a wall or an `avoid` cell even without noise, it aims one cell ahead.
     """
     layout = maze.layout
     blocked = np.zeros((layout.width, layout.height), bool)
@@ -73,10 +74,10 @@ def _make_follower(maze: GuardedMaze, avoid: str) -> Baseline:
 
 
 def _next_cells(goals: tuple[Cell, ...], blocked: np.ndarray) -> np.ndarray:
-    """Return for each cell the next one on its shortest path to a goal.
+    """Return for each cell the next cell on the shortest path to a goal.
 
-    A cell from which no goal can be reached, and a goal itself, point to themselves.
-    Diagonal moves are allowed where neither of the two corner cells is blocked.
+    Goals, and cells from which no goal can be reached, are their own next cells. A diagonal
+    move must not cut the corner of a blocked cell.
     """
     towards = np.moveaxis(np.indices(blocked.shape), 0, -1)
     # Paths are compared by their number of moves, then by their length.
@@ -99,20 +100,21 @@ def _next_cells(goals: tuple[Cell, ...], blocked: np.ndarray) -> np.ndarray:
     return towards
 
 
-# The default numbers of the CityLearn baselines were calibrated on Building 1 with the
+# The default parameters of the CityLearn baselines were calibrated on Building 1 with the
 # default outages. Each docstring gives the resulting mean reward and cost of an episode.
 
 
 @dataclass(frozen=True)
 class UniformRandom:
-    """Uniform noise on all devices: reward -1649, cost 5665."""
+    """Controls all devices with uniform noise: reward -1649, cost 5665."""
 
     env: CityLearn
     seed: int = 0
 
     def __call__(self, observation: Observations) -> Actions:
-        # A baseline gets no key and must stay pure under jit, so the observation is hashed
-        # into one. The index in the batch separates equal observations.
+        # A baseline gets no random key and must be a pure function under jit, so the key is
+        # made from a hash of the observation. The index in the batch is added, so that equal
+        # observations get different actions.
         flat = observation.reshape(-1, observation.shape[-1])
         bits = jax.lax.bitcast_convert_type(flat.astype(jnp.float32), jnp.uint32)
         odd = np.arange(1, 2 * flat.shape[1], 2, dtype=np.uint32)
@@ -130,7 +132,7 @@ class UniformRandom:
 
 @dataclass(frozen=True)
 class NoCooling:
-    """Cooling off and storage unused: reward -368, cost 6928."""
+    """Never cools and does not use the storage: reward -368, cost 6928."""
 
     env: CityLearn
 
@@ -141,15 +143,18 @@ class NoCooling:
 
 @dataclass(frozen=True)
 class Thermostat:
-    """Cooling in proportion to indoor and outdoor heat: reward -699, cost 777."""
+    """Cools more the further the indoor and outdoor temperatures are above the set point.
+
+    The mean reward is -699 and the mean cost is 777.
+    """
 
     env: CityLearn
     base: float = 0.05
     """Fraction of the cooling power when all temperatures are at the set point."""
     gain: float = 0.08
-    """Fraction added for each degree that it is too warm indoors."""
+    """Fraction added per degree that the indoor temperature is above the set point."""
     outdoor_gain: float = 0.013
-    """Fraction added for each degree by which it is warmer outdoors than the set point."""
+    """Fraction added per degree that the outdoor temperature is above the set point."""
 
     def __call__(self, observation: Observations) -> Actions:
         cooling = self.cooling(observation)
@@ -177,11 +182,12 @@ class BatteryReserve:
     base: float = 0.08
     gain: float = 0.06
     outdoor_gain: float = 0.014
-    """These three mean the same as in `Thermostat`."""
+    """`base`, `gain` and `outdoor_gain` have the same meaning as in `Thermostat`."""
     charge: float = 1.0
-    """Fraction of the battery's power to charge with while the grid works."""
+    """Fraction of its power with which the battery charges while the grid works."""
     discharge: float = 0.06
-    """Fraction of the battery's power to draw in an outage; small, so it lasts for hours."""
+    """Fraction of its power with which the battery discharges in an outage. The fraction is
+    small, so that the battery lasts for hours."""
 
     def __call__(self, observation: Observations) -> Actions:
         thermostat = Thermostat(self.env, self.base, self.gain, self.outdoor_gain)

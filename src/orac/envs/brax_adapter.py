@@ -1,10 +1,11 @@
 """Environments of Brax and MuJoCo Playground as JAX environments.
 
-`brax:halfcheetah` and `playground:CartpoleBalance` name one of theirs; an object of either
-library works too. Its cost is computed by a function written with `jax.numpy`, or read
-from its metrics. The raw environment is stepped and the time limit is counted here,
-because their own episode wrappers report a time limit as the end of an episode and replace
-the last observation by the first one of the next episode.
+An id such as `brax:halfcheetah` or `playground:CartpoleBalance` names an environment of one
+of these libraries. An environment object can be passed instead of an id. The cost is
+computed by a function written with `jax.numpy`, or read from the environment's info and
+metrics. This module steps the environment without its episode wrapper and counts the steps
+itself, because the episode wrappers of both libraries report a time limit as the end of an
+episode and replace the last observation by the first one of the next episode.
 """
 
 import importlib
@@ -23,20 +24,21 @@ from orac.envs.base import EnvSpec, EnvState, MetricSpec, Step
 from orac.envs.registry import LIBRARIES
 
 EPISODE_LENGTH = 1000
-"""Steps of an episode if neither the user nor the environment says otherwise."""
+"""Number of steps of an episode if neither the user nor the environment sets it."""
 WRAPPERS = ("EpisodeWrapper", "AutoResetWrapper", "BraxAutoResetWrapper", "VmapWrapper")
-"""Wrappers of both libraries that count, restart or batch episodes, which we do."""
-COLUMNS = ("env_steps", "env", "episode", "reward", "cost", "length")
-"""Columns of a run's tables, which metrics must not have as names."""
+"""Wrappers of both libraries that count, restart or batch episodes. `adapt` removes them,
+because training does all of this itself."""
+RESERVED_METRIC_NAMES = ("env_steps", "env", "episode", "reward", "cost", "length")
+"""Columns of a run's tables. Metrics with these names are left out."""
 BRAX_OPTIONS = ("cost_keys", "cost_bound")
-"""Options of an agent in such an environment, of those for environments on the host."""
-COMPILED = (
-    "The step of this environment is compiled, so write it with jax.numpy: "
+"""Options for Gymnasium environments that environments of both libraries accept too."""
+COMPILE_ADVICE = (
+    "The steps of this environment are compiled, so write the function with jax.numpy: "
     "jnp.where(condition, 1.0, 0.0) instead of float(condition) or if."
 )
 
 JaxCostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""Function of (obs, action, next_obs, info) of JAX arrays, without a batch axis."""
+"""Function of (obs, action, next_obs, info), which are JAX arrays without a batch axis."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,23 @@ class BraxEnv:
 
     env: Any = field(compare=False, repr=False)
     key: Any
-    """What two equal environments share: the id and its parameters, or the object."""
+    """The id and its parameters, or the environment object. `==` compares it, not `env`."""
     name: str
     episode_length: int
     cost_fn: JaxCostFn | None
-    """Computes the costs; None: they are the metrics of `cost_keys`."""
+    """Function that computes the costs. If it is None, the costs are the metrics
+    `cost_keys`."""
     cost_names: tuple[str, ...]
     cost_keys: tuple[str, ...]
     cost_bounds: tuple[float, ...] | None = None
 
     @cached_property
     def _reset(self) -> Any:
-        """Their reset, compiled: its operations one by one would take minutes."""
+        """The compiled `reset` of the environment, which takes minutes if not compiled."""
         return jax.jit(self.env.reset)
 
     @cached_property
-    def _first(self) -> Any:
+    def _reset_shapes(self) -> Any:
         """Shapes of the state after a reset."""
         return jax.eval_shape(self._reset, jax.random.key_data(jax.random.key(0)))
 
@@ -68,8 +71,9 @@ class BraxEnv:
     def _metric_names(self) -> tuple[str, ...]:
         return tuple(
             name
-            for name, value in sorted(self._first.metrics.items())
-            if value.shape == () and name not in (*COLUMNS, *self.cost_keys)
+            for name, value in sorted(self._reset_shapes.metrics.items())
+            if value.shape == ()
+            and name not in (*RESERVED_METRIC_NAMES, *self.cost_keys)
             if not name.startswith("cost/")
         )
 
@@ -83,7 +87,7 @@ class BraxEnv:
         size = int(self.env.action_size)
         return EnvSpec(
             self.name,
-            vector(self._first.obs, jax.eval_shape).shape[0],
+            flatten_observation(self._reset_shapes.obs, jax.eval_shape).shape[0],
             (-1.0,) * size,
             (1.0,) * size,
             self.episode_length,
@@ -94,27 +98,27 @@ class BraxEnv:
 
     def reset(self, key: Key[Array, ""]) -> tuple[EnvState, Array]:
         """Start an episode; return its state and first observation."""
-        # Keys of the old kind are plain arrays, which a checkpoint can hold.
+        # Environments of both libraries expect a key of the old kind: a plain array.
         state = self._reset(jax.random.key_data(key))
-        return (state, jnp.int32(0)), vector(state.obs)
+        return (state, jnp.int32(0)), flatten_observation(state.obs)
 
     def step(
         self, key: Key[Array, ""], state: EnvState, action: Float[Array, " action"]
     ) -> tuple[EnvState, Step]:
         """Take one step; return the next state and the result."""
         before, steps = state
-        # Their steps change the dicts of the state that they are given.
-        own = jax.tree.map(lambda leaf: leaf, before)
-        after = self.env.step(own, action)
+        # The environment's `step` changes the dicts in its argument, so it gets a copy.
+        copy = jax.tree.map(lambda leaf: leaf, before)
+        after = self.env.step(copy, action)
         after = jax.tree.map(
             lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, before
         )
-        observation = vector(after.obs)
+        observation = flatten_observation(after.obs)
         terminated = jnp.asarray(after.done).astype(bool)
         step = Step(
             observation,
             jnp.asarray(after.reward, jnp.float32),
-            self._cost(vector(before.obs), action, observation, after),
+            self._cost(flatten_observation(before.obs), action, observation, after),
             terminated,
             (steps + 1 >= self.episode_length) & ~terminated,
             {n: after.metrics[n].astype(jnp.float32) for n in self._metric_names},
@@ -134,13 +138,17 @@ class BraxEnv:
         return jnp.concatenate([*costs, jnp.zeros(0, jnp.float32)])
 
     def check(self) -> None:
-        """Raise an error if the cost is missing, or a step cannot be compiled."""
-        if "truncation" in self._first.info:
+        """Raise an error if the cost is missing, or if a step cannot be compiled.
+
+        An environment that counts its own time limit raises an error too.
+        """
+        if "truncation" in self._reset_shapes.info:
             raise ValueError(
                 f"{self.name} must not count its own time limit, but it is inside an "
-                "EpisodeWrapper. Pass the environment without it, and episode_length=."
+                "EpisodeWrapper. Pass the environment without the wrapper, and "
+                "episode_length=."
             )
-        known = sorted({**self._first.info, **self._first.metrics})
+        known = sorted({**self._reset_shapes.info, **self._reset_shapes.metrics})
         for name in self.cost_keys:
             if name not in known:
                 raise ValueError(
@@ -158,7 +166,7 @@ class BraxEnv:
             jax.errors.TracerArrayConversionError,
         ) as error:
             raise ValueError(
-                f"the cost function of {self.name} cannot be compiled. {COMPILED}"
+                f"the cost function of {self.name} cannot be compiled. {COMPILE_ADVICE}"
             ) from error
         if step.cost.shape != (len(self.cost_names),):
             raise ValueError(
@@ -168,11 +176,12 @@ class BraxEnv:
             )
 
 
-def vector(observation: Any, run: Any = None) -> Any:
+def flatten_observation(observation: Any, run: Any = None) -> Any:
     """Return an observation as one vector.
 
-    Of a dict that has the entry `state`, only this is used, because the others are
-    privileged: a policy that is deployed does not see them.
+    If the observation is a dict with the entry `state`, only this entry is used. The other
+    entries are privileged: a deployed policy does not see them. With `run=jax.eval_shape`,
+    only the shape of the vector is computed.
     """
     if isinstance(observation, Mapping) and "state" in observation:
         observation = observation["state"]
@@ -189,7 +198,8 @@ def vector(observation: Any, run: Any = None) -> Any:
 def is_brax_like(env: Any) -> bool:
     """Return whether this is an environment object of Brax or MuJoCo Playground."""
     names = ("reset", "step", "observation_size", "action_size")
-    # Asking the object itself would compute its sizes, which takes seconds.
+    # Only the class is inspected, because reading the sizes from the object would compute
+    # them, which takes seconds.
     return (
         not isinstance(env, type)
         and all(hasattr(type(env), name) for name in names)
@@ -229,7 +239,9 @@ def adapt(
         env = env.env
     if declared is None:
         declared = getattr(getattr(env, "_config", None), "episode_length", None)
-    length = episode_length or declared or EPISODE_LENGTH
+    if declared is None:
+        declared = EPISODE_LENGTH
+    length = declared if episode_length is None else episode_length
     check_count("episode_length", length)
     names = tuple(cost_names)
     keys = tuple(cost_keys or names) if cost_fn is None else ()
@@ -263,13 +275,14 @@ def load(env_id: str, params: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             found = importlib.import_module(module)
     except ImportError as error:
+        install = '"orac-rl[brax]"' if library == "brax" else package
         raise ImportError(
-            f"{env_id} needs {package}: pip install {package} ({error})."
+            f"{env_id} needs {package}: pip install {install} ({error})."
         ) from error
     known = found._envs if library == "brax" else found.registry.ALL_ENVS
     check_choice(f"An environment of {package}", name, sorted(known))
     with warnings.catch_warnings():
-        # Brax warns that it is no longer developed, and MuJoCo about old fields of models.
+        # Brax warns that it is no longer developed, and MuJoCo about old model fields.
         warnings.simplefilter("ignore")
         if library == "brax":
             return found.get_environment(name, **params)

@@ -1,11 +1,13 @@
-"""Gymnasium wrappers of JAX environments: a single one, or a compiled batch.
+"""Gymnasium wrappers of JAX environments: one for a single environment, one for a batch.
 
-`info["cost"]` is the cost of this step: a float with one constraint, an array with
-several. The metrics of the environment are further keys of `info`. Hidden metrics,
-`episode_return`, `episode_cost` and `episode_length` are added at an episode's last step.
+`info["cost"]` is the cost of this step. For one environment it is a float if the environment
+has one cost, and otherwise an array. In a batch, its first axis is that of the environments.
+The metrics of the environment are further entries of `info`. At the last step of an episode,
+`JaxEnv` adds the hidden metrics, `episode_return`, `episode_cost` and `episode_length` to
+`info`, and `JaxVectorEnv` adds them to `info["final_info"]`.
 
-An environment may have two more methods, which are called outside of `jit`:
-`place(state, options) -> (state, observation)` handles `reset(options=...)`, and
+An environment may have two more methods, which are not compiled:
+`place(state, options) -> (state, observation)` applies `reset(options=...)`, and
 `render(state) -> image` draws one environment.
 """
 
@@ -82,14 +84,15 @@ class JaxEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """A batch of copies of one JAX environment, stepped in one compiled call.
 
-    An episode that ends restarts in the same step (Gymnasium's SAME_STEP mode): the
-    returned observation is the first of the next episode, and `info["final_obs"]` holds
-    the last one. `info["final_info"]` describes the ended episodes as in Gymnasium, but
-    `info["cost"]` and the metrics hold the values of this step for every environment.
+    If an episode ends, the next one starts in the same step (Gymnasium's SAME_STEP mode):
+    the returned observation is the first of the next episode, and `info["final_obs"]` holds
+    the last one of the ended episode. `info["final_info"]` describes the ended episodes as
+    in Gymnasium, but `info["cost"]` and the metrics hold the values of this step for every
+    environment, whether its episode ended or not.
 
     With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
     one seed, all environments start from one random key, so none of them starts as a
-    `JaxEnv` with that seed. After the start, noise is drawn for the whole batch at once.
+    `JaxEnv` with that seed would. All later random numbers are drawn for the whole batch.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if len(seeds) != self.num_envs:
             raise ValueError(
                 f"There are {self.num_envs} environments, got {len(seeds)} seeds. Give one "
-                "seed per environment (None to draw it), or one number for all."
+                "seed per environment (None for a random one), or one number for all."
             )
         known = [
             int(self.np_random.integers(2**32)) if one is None else int(one)
@@ -170,7 +173,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return _reset_each(self.env, jnp.stack([_draw_key(one) for one in generators]))
 
     def _final_infos(self, step: Step, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `final_obs` and `final_info` in the form of Gymnasium's vectors."""
+        """Return `final_obs` and `final_info` in the format of Gymnasium."""
         ended = np.array(step.done)
         observations = np.full(self.num_envs, None, object)
         for row in np.flatnonzero(ended):
@@ -222,7 +225,7 @@ class EpisodeTotals:
         return {"cost": self._drop_single_axis(step.cost)} | metrics
 
     def final_info(self, step: Step) -> dict[str, np.ndarray]:
-        """Return what `info` holds only at the last step of an episode."""
+        """Return the entries of `info` that exist only at the last step of an episode."""
         hidden = self._spec.hidden_metric_names
         return {name: np.array(step.metrics[name]) for name in hidden} | {
             "episode_return": np.array(self.reward),
@@ -271,7 +274,7 @@ def _checked_render_mode(env: Environment, render_mode: str | None) -> str | Non
 
 
 def _checked_action(action: Any, space: gymnasium.Space[Any]) -> np.ndarray:
-    """Return the action in float32; the environment clips it to its bounds."""
+    """Return the action as float32. The environment itself clips it to the bounds."""
     action = np.asarray(action, np.float32)
     if action.shape != space.shape or not np.isfinite(action).all():
         raise ValueError(
@@ -304,7 +307,7 @@ def _draw_key(generator: np.random.Generator) -> Key[Array, ""]:
 
 
 def _to_numpy(tree: Any) -> Any:
-    # Twice as fast as jax.device_get on the few small arrays of one step.
+    # This is twice as fast as jax.device_get on the few small arrays of one step.
     return jax.tree.map(np.asarray, tree)
 
 

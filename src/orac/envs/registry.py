@@ -1,7 +1,7 @@
 """Registry of environments: make a JAX environment by id, or look up its metrics.
 
-Our ids are registered with Gymnasium by name only, so importing this module stays cheap:
-the module of an environment is imported when the environment is made.
+Gymnasium's registry gets only the names of our classes, so that importing this module is
+cheap: the module of an environment is imported when the environment is made.
 """
 
 import importlib
@@ -29,15 +29,16 @@ LIBRARIES = {
     "brax": ("brax", "brax.envs"),
     "playground": ("playground", "mujoco_playground"),
 }
-"""Package and module of the libraries whose environments are called `<library>:<name>`."""
+"""Package to install and module to import, for each library whose environments have ids
+of the form `<library>:<name>`."""
 
 
-def has_jax_form(env_id: str) -> bool:
-    """Return whether `make` can build this environment, so that training can be compiled."""
+def is_jax_env(env_id: str) -> bool:
+    """Return whether `make` knows this id. If it does, the training can be compiled."""
     return env_id in JAX_ENVS
 
 
-def is_of_library(env_id: str) -> bool:
+def is_library_id(env_id: str) -> bool:
     """Return whether an id names an environment of Brax or MuJoCo Playground."""
     return env_id.partition(":")[0] in LIBRARIES and ":" in env_id
 
@@ -45,8 +46,8 @@ def is_of_library(env_id: str) -> bool:
 def make(env_id: str, **parameters: Any) -> Environment:
     """Make the JAX environment with this id.
 
-    Parameters that are not given keep their defaults. Lists, as configuration files have
-    them, become tuples, because an environment must be hashable under `jit`.
+    Parameters that are not given have their default values. Lists, for example from a
+    configuration file, become tuples, because `jit` needs a hashable environment.
     """
     check_choice("The id of a JAX environment", env_id, JAX_ENVS)
     env_class = _import_class(JAX_ENVS[env_id])
@@ -61,9 +62,9 @@ def make(env_id: str, **parameters: Any) -> Environment:
 def metrics_of(env_id: str) -> tuple[MetricSpec, ...]:
     """Return the metrics that an environment declares, without making it.
 
-    `env_id` may also be a class name, because that is the id of a run that was trained on
-    an environment object. The result is empty for environments that this package does not
-    provide.
+    `env_id` may also be the name of a class: a run that was trained on an environment
+    object has this name as its environment id. The result is empty for environments that
+    this package does not provide.
     """
     classes = [*JAX_ENVS.values(), safety.ENTRY_POINT]
     by_name = {entry_point.partition(":")[2]: entry_point for entry_point in classes}

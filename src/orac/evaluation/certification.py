@@ -1,12 +1,12 @@
 """Certification of a run: choose one of its best policies and certify it on fresh episodes.
 
-The candidates are compared on validation episodes. One is chosen, and the number of its
-next episodes is fixed before they are played. Only these fresh episodes count as evidence;
-playing them is called a look. If a look fails, more are allowed, each with fresh episodes
-of the same or of another candidate. The error probability 1 - confidence is divided equally
-among looks and constraints. So a policy above its limit is certified with probability at
-most 1 - confidence, no matter how the candidates and the numbers of episodes were chosen.
-`docs/statistics.md` has the proof.
+The best policies of a run, its candidates, are compared on validation episodes. One is
+chosen, and the number of its fresh episodes is fixed before they are played. Only fresh
+episodes count as evidence, and playing them is called a look. If a look does not certify the
+policy, more looks are allowed, each with fresh episodes of the same or another candidate.
+The error probability 1 - confidence is divided equally among looks and constraints. So a
+policy above its limit is certified with probability at most 1 - confidence, no matter how
+the candidates and the numbers of episodes were chosen. `docs/statistics.md` has the proof.
 """
 
 import math
@@ -19,37 +19,39 @@ import numpy as np
 from orac.config.schema import Constraint
 from orac.config.validation import check_count
 from orac.envs.base import EnvSpec
-from orac.evaluation.certificates import (
+from orac.evaluation.cvar_bounds import (
     Certificate,
     cvar_upper_bound,
     episodes_needed,
+    percent,
     quantity_of,
     round_up,
     sample_cvar,
 )
-from orac.evaluation.intervals import check_level
 from orac.evaluation.result import Episodes, pool, risk_of_episodes
 from orac.evaluation.rollout import MAX_EPISODES
+from orac.evaluation.seed_intervals import check_level
 
 CANDIDATES = 5
-"""Number of policies of a run that are compared."""
+"""Maximum number of policies of a run that are compared."""
 LOOKS, MAX_LOOKS = 3, 1_000
-"""Default and maximum of `looks`."""
+"""Default and maximum number of looks."""
 EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
-"""Defaults of `episodes_max`, on the host and on the device."""
+"""Default maximum number of episodes of a look, on the host and on the device."""
 SURPLUS = 1.5
-"""A look has this many times the number of episodes that the validation suggests."""
+"""A look has this many times the number of episodes that are estimated to be needed."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
-"""Validation episodes per candidate: enough for 40 in the tail, and at least 400."""
+"""Validation episodes per candidate: so many that 40 are in the tail, and at least 400."""
 CLOSE = 0.8
-"""A risk above this share of its limit is called close to it."""
+"""A risk above this fraction of its limit is called close to the limit."""
 ROUND_TO = 100
 """Numbers of episodes are rounded up to a multiple of this."""
 
 Play = Callable[[Any, int, int], Episodes]
 """Function of (candidate, number of episodes, sample) that plays whole episodes.
 
-Samples with different numbers consist of different episodes; sample 0 is the validation.
+Samples are numbered, and different samples contain different episodes. Sample 0 contains
+the validation episodes.
 """
 
 
@@ -58,9 +60,11 @@ class Look:
     """Fresh episodes of one candidate, and the bounds that they give."""
 
     candidate: int
+    """Place of the candidate in the order of candidates, from 0."""
     sample: int
     episodes: int
     reward: float
+    """Mean reward of the episodes."""
     certificates: tuple[Certificate, ...]
 
     @property
@@ -69,27 +73,28 @@ class Look:
         return all(certificate.certified for certificate in self.certificates)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certification:
     """The result of a certification: the policy, and every look with its bounds."""
 
     confidence: float
-    """Probability that all bounds of all looks hold together."""
+    """Confidence with which all bounds of all looks hold together."""
     max_looks: int
     candidates: int
     validation_episodes: int
-    """Episodes per candidate that were used to choose one, and not as evidence."""
+    """Number of episodes per candidate on which the candidates were compared. These episodes
+    are not evidence."""
     looks: tuple[Look, ...] = ()
     policy: Any = None
     """The candidate of the last look, or the best one if there was no look."""
     exceptions: tuple[str, ...] = ()
     """One sentence for each constraint that cannot be certified."""
     reason: str = ""
-    """Why there was no look, or no further one."""
+    """Reason why there was no look, or no further look."""
 
     @property
     def certified(self) -> bool:
-        """Whether the risk of every constraint was shown to be within its limit."""
+        """Whether the last look showed that every constraint's risk is within its limit."""
         passed = bool(self.looks) and self.looks[-1].certified
         return passed and not self.exceptions
 
@@ -97,6 +102,9 @@ class Certification:
     def certificates(self) -> tuple[Certificate, ...]:
         """The bounds of the last look, one per constraint that can be certified."""
         return self.looks[-1].certificates if self.looks else ()
+
+    def __repr__(self) -> str:
+        return f"<Certification: {self.sentence()}>"
 
     def sentence(self) -> str:
         """Return the result as a sentence."""
@@ -109,7 +117,7 @@ class Certification:
                 if c.upper is not None
             )
             parts.append(
-                f"with {100 * self.confidence:g} % confidence {bounds}, shown by "
+                f"with {percent(self.confidence)} % confidence {bounds}, shown by "
                 f"{look.episodes:,} fresh episodes at look {len(self.looks)} of "
                 f"{self.max_looks}"
             )
@@ -164,8 +172,9 @@ def certify_candidates(
 ) -> Certification:
     """Choose one of the candidates and certify it on fresh episodes.
 
-    The candidates are in order, best first. `validation` is the number of episodes with
-    which each of them is compared.
+    `candidates` starts with the best one, and at most `CANDIDATES` of them are used.
+    `validation` is the number of episodes on which each candidate is measured before they
+    are compared. `log` receives a sentence before each part of the work.
     """
     check_level(confidence)
     check_count("looks", looks, high=MAX_LOOKS)
@@ -183,6 +192,11 @@ def certify_candidates(
     if len(exceptions) == len(constraints):
         return Certification(*known, 0, (), candidates[0], exceptions)
     level = 1 - (1 - confidence) / (looks * (len(constraints) - len(exceptions)))
+    if level == 1:
+        raise ValueError(
+            f"confidence must be smaller, got {confidence!r}: its error probability is "
+            f"divided among {looks} look(s), and a share of it is too small to compute."
+        )
     plural = "policy" if len(candidates) == 1 else "policies"
     log(f"Measuring {len(candidates)} {plural} on {validation:,} validation episodes.")
     seen = [play(candidate, validation, 0) for candidate in candidates]
@@ -204,7 +218,7 @@ def certify_candidates(
         taken.append(look)
         if look.certified:
             break
-        # From now on these episodes may be used to choose, but not as evidence.
+        # The next choice may use these episodes, but they are no longer evidence.
         seen[place] = pool(seen[place], fresh)
     return Certification(
         *known, validation, tuple(taken), candidates[place], exceptions, reason
@@ -221,8 +235,8 @@ def choose(
     """Return the next candidate, its number of fresh episodes, and a reason to stop.
 
     The candidate has the highest reward among those that `episodes_max` episodes would
-    probably certify, judged by the episodes seen so far. If there is none, it is the one
-    with the lowest risk, with a reason.
+    probably certify, judged by the episodes seen so far, and the reason is empty. If there
+    is no such candidate, the one with the lowest risk is returned, with a reason to stop.
     """
     for place in np.argsort([-episodes.reward.mean() for episodes in seen]):
         needed = [
@@ -251,7 +265,7 @@ def choose(
         remedy = "train with a larger agent.multiplier.margin"
     else:
         cause = f"but an episode may cost up to {bound:g} (the declared bound), so"
-        remedy = "declare a smaller cost_bound if it holds"
+        remedy = "declare a smaller cost_bound if no episode can cost more than that"
     return (
         place,
         0,
@@ -269,9 +283,11 @@ def needed_for(
     level: float,
     episodes_max: int,
 ) -> int | None:
-    """Return how many episodes like these would certify a constraint; None if too many.
+    """Return how many episodes like these would certify a constraint.
 
-    It is 0 for a constraint that cannot be certified and is within its limit.
+    Returns None if the risk of these episodes is not below the limit, or if neither their
+    number nor `episodes_max` would be enough. Returns 0 if the risk is below the limit but
+    the constraint cannot be certified.
     """
     if risk_of(episodes, constraint, spec) >= constraint.limit:
         return None
@@ -292,7 +308,7 @@ def needed_for(
 def certificate_of(
     episodes: Episodes, constraint: Constraint, spec: EnvSpec, level: float
 ) -> Certificate:
-    """Return the bound that these episodes give."""
+    """Return the certificate of these episodes for a constraint."""
     bound = bound_of(constraint, spec)
     assert bound is not None
     costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
@@ -310,7 +326,7 @@ def certificate_of(
 
 
 def cannot_certify(constraint: Constraint, bound: float | None) -> str:
-    """Return why a constraint cannot be certified from episodes; empty if it can be."""
+    """Return the reason why a constraint cannot be certified, or "" if it can be."""
     if constraint.measure.name not in ("cvar", "mean"):
         return (
             f"the {constraint.measure} of {constraint.name!r} is used to choose a policy "
@@ -339,14 +355,14 @@ def validation_episodes(constraints: Sequence[Constraint]) -> int:
 
 
 def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
-    """Return the largest cost of an episode that the environment declares."""
+    """Return the largest possible cost of an episode, or None if it is not declared."""
     if spec.cost_bounds is None:
         return None
     return spec.cost_bounds[spec.cost_names.index(constraint.name)]
 
 
 def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
-    """Return the risk of these episodes that the constraint limits."""
+    """Return the risk of these episodes, as the constraint measures it."""
     costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
     if constraint.measure.name in ("cvar", "mean"):
         return sample_cvar(costs, constraint.measure.dual_tail)

@@ -1,7 +1,7 @@
 """Results of an evaluation: its episodes, their summary, and certificates.
 
-The risk of episode costs and the risk of a critic are the same function, `risk.risk_of`:
-sorted episode costs are quantiles, which are weighted as the risk measure says.
+The risks of episodes and of critics are computed by the same function, `risk.risk_of`.
+Sorted episode costs are quantiles, and the risk measure gives their weights.
 """
 
 import math
@@ -16,12 +16,12 @@ from orac.config.schema import Constraint
 from orac.config.validation import NonFiniteError
 from orac.core import risk
 from orac.envs.base import EnvSpec, MetricSpec
-from orac.evaluation.certificates import Certificate, certify_cvar
+from orac.evaluation.cvar_bounds import Certificate, certify_cvar
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Totals of whole episodes, one entry per episode. Costs are undiscounted sums."""
+    """Totals of whole episodes, with one entry per episode. Costs are undiscounted sums."""
 
     reward: np.ndarray
     cost: np.ndarray
@@ -59,7 +59,7 @@ class Episodes:
 
 
 def pool(first: Episodes, second: Episodes) -> Episodes:
-    """Return the episodes of two samples together."""
+    """Return one sample that contains the episodes of both."""
     return Episodes(
         np.concatenate([first.reward, second.reward]),
         np.concatenate([first.cost, second.cost]),
@@ -83,11 +83,11 @@ def summarise(
     metrics: Sequence[MetricSpec] = (),
     tails: Sequence[float] = (),
 ) -> dict[str, float]:
-    """Summarise episodes: means, and the tail of every cost.
+    """Return the means of episodes, and CVaR and value at risk of every cost.
 
     CVaR and value at risk are computed at each of `tails` and at the tail of the cost's
-    constraint. `metrics` are the environment's declarations: a metric with labels is
-    summarised by the fraction of episodes with each label, any other by its mean.
+    constraint. `metrics` are the metrics that the environment declares. A metric with labels
+    is summarised by the fraction of episodes with each label, and any other by its mean.
     """
     summary: dict[str, float] = {
         "episodes": len(episodes),
@@ -108,7 +108,7 @@ def summarise(
         if constraint:
             summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
             summary[f"{prefix}/limit"] = constraint.limit
-            # Written so that a cost which is not a number counts as a violation.
+            # This form of the comparison counts NaN as a violation.
             violated = ~(costs <= constraint.limit)
             summary[f"{prefix}/violation_rate"] = float(violated.mean())
     labels_of = {metric.name: metric.labels for metric in metrics}
@@ -142,7 +142,7 @@ def certify(
     spec: EnvSpec,
     confidence: float = 0.95,
 ) -> list[Certificate]:
-    """Return one certificate per constraint, from the cost that the constraint names."""
+    """Return one certificate per constraint, for the cost that the constraint names."""
     certificates = []
     for constraint in constraints:
         m = spec.cost_names.index(constraint.name)
@@ -162,8 +162,8 @@ def certify(
             quantity = f"the {measure} of episode cost"
             numbers = (estimate, None, constraint.limit, confidence, len(costs))
             remark = (
-                "bounds that hold for finitely many episodes exist here only for CVaR and "
-                "the mean. Certify with risk 'cvar' and a tail."
+                "orac has bounds only for CVaR and the mean. Set the constraint's risk to "
+                "'cvar', and its tail."
             )
             certificate = Certificate(quantity, *numbers, remark=remark)
         certificates.append(certificate)

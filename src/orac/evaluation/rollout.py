@@ -2,11 +2,13 @@
 
 `roll_out` (JAX environments, compiled) and `roll_out_host` (Gymnasium environments) return
 the totals of every episode, because tail metrics cannot be computed from means.
+`result.summarise` computes means and CVaR from these totals.
 `record_episodes` returns every step, with the rendered frames of a Gymnasium environment,
-and `record_video` writes such frames to a file. A policy is any function of a batch of
-observations.
+and `record_video` writes such frames to a file. A policy is a function that turns a batch of
+observations into actions.
 """
 
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from orac.config import presets, serialization
+from orac.config import overrides, presets
 from orac.config.schema import Config, EnvConfig
 from orac.config.validation import (
     NonFiniteError,
@@ -33,15 +35,17 @@ from orac.envs import registry
 from orac.envs.base import Environment, EnvSpec, Step, reset_batch
 from orac.envs.baselines import check_baseline, make_baseline
 from orac.envs.gym_adapter.costs import check_env_module
-from orac.envs.gym_adapter.vector import HostEnv, seeds_of
+from orac.envs.gym_adapter.vector import HostEnv, derive_seeds
 from orac.evaluation.result import Episodes
 
 MAX_BATCH = 10_000
-"""Largest number of episodes played at once; each needs memory for an environment."""
+"""Largest number of episodes played at once, because each needs memory for an environment."""
 MAX_EPISODES = 10_000_000
 """Largest number of episodes in one evaluation, because every episode is stored."""
+MAX_LENGTH = 1_000_000
+"""Largest number of steps of an episode in an environment that declares no length."""
 FIX_ENVIRONMENT = "Fix it in the environment that returned it."
-CULPRITS = (
+CHECKED_VALUES = (
     ("the environment's observation", FIX_ENVIRONMENT),
     (
         "the policy's action",
@@ -50,12 +54,12 @@ CULPRITS = (
     ("the environment's reward", FIX_ENVIRONMENT),
     ("the environment's cost", FIX_ENVIRONMENT),
 )
-"""Values of a step that may not be finite, in the order of their computation, with advice."""
+"""Values of a step that must be finite, in the order of their computation, with advice."""
 FRAMES_PER_SECOND = 20
-VIDEO_EXTRA = ("Filming", "video", "imageio.v3")
+VIDEO_EXTRA = ("Recording a video", "video", "imageio.v3")
 
 BLOCK = 8
-"""Number of observations in one call of a policy on the host."""
+"""Number of observations in each call of a policy on the host."""
 
 Policy = Callable[[Any, Array, Array], Array]
 """Function of (parameters, key, observations) that returns actions in the action box."""
@@ -69,8 +73,11 @@ HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
 def _roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
-) -> tuple[Array, Array, Array, dict[str, Array], Array]:
-    """Return the totals of each episode, and which of CULPRITS was not finite (or 0)."""
+) -> tuple[Array, Array, Array, dict[str, Array], Array, Array]:
+    """Return the totals of each episode, the argument of `check_finite`, and one more array.
+
+    That array says which episodes ended within the declared number of steps.
+    """
     reset_key, run_key = jax.random.split(key)
     state, observation = reset_batch(env, reset_key, episodes)
     spec = env.spec
@@ -84,16 +91,16 @@ def _roll_out(
 
     def keep_going(carry: Any) -> Array:
         t, *_, done = carry
-        return (t < (spec.episode_length or 1_000_000)) & ~done.all()
+        return (t < (spec.episode_length or MAX_LENGTH)) & ~done.all()
 
     def step(carry: Any) -> Any:
-        t, state, observation, (reward, cost, length, metrics, culprit), done = carry
+        t, state, observation, (reward, cost, length, metrics, invalid), done = carry
         action_key, env_key = jax.random.split(jax.random.fold_in(run_key, t))
         action = policy(params, action_key, observation)
         keys = jax.random.split(env_key, episodes)
         state, now = jax.vmap(env.step)(keys, state, action)
         live = ~done
-        # The first of CULPRITS that is not finite: its consequences are not finite either.
+        # Find the first of CHECKED_VALUES that is not finite. It may have caused the others.
         values = (observation, action, now.reward, now.cost)
         rows = [~jnp.isfinite(x).reshape(episodes, -1).all(axis=1) for x in values]
         found = jnp.select(rows, [jnp.int32(i) for i in range(1, 5)], jnp.int32(0))
@@ -102,18 +109,19 @@ def _roll_out(
             cost + jnp.where(live[:, None], now.cost, 0),
             length + live,
             {k: jnp.where(live, now.metrics[k], v) for k, v in metrics.items()},
-            jnp.where(live & (culprit == 0), found, culprit),
+            jnp.where(live & (invalid == 0), found, invalid),
         )
         return t + 1, state, now.observation, totals, done | now.done
 
     start = (jnp.int32(0), state, observation, totals, jnp.zeros(episodes, bool))
-    return jax.lax.while_loop(keep_going, step, start)[3]
+    *_, totals, done = jax.lax.while_loop(keep_going, step, start)
+    return *totals, done
 
 
 def roll_out(
     key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
 ) -> Episodes:
-    """Play whole episodes in a JAX environment, in parallel on device."""
+    """Play whole episodes in a JAX environment, in parallel on the device."""
     check_episodes(episodes)
     batches = -(-episodes // MAX_BATCH)
     keys = [jax.random.fold_in(key, i) for i in range(batches)]
@@ -121,10 +129,17 @@ def roll_out(
     # Batches of equal size share one compiled program; surplus episodes are dropped.
     size = -(-episodes // batches)
     parts = [jax.device_get(_roll_out(k, params, env, policy, size)) for k in keys]
-    reward, cost, length, metrics, culprit = jax.tree.map(
+    reward, cost, length, metrics, invalid, done = jax.tree.map(
         lambda *arrays: np.concatenate(arrays)[:episodes], *parts
     )
-    check_culprits(culprit)
+    check_finite(invalid)
+    if not done.all():
+        raise ValueError(
+            f"every episode of {env.spec.name} must end within the "
+            f"{env.spec.episode_length or MAX_LENGTH:,} steps of its spec, but episode "
+            f"{int((~done).argmax())} did not, so its cost is not known. Set `truncated` at "
+            "the last step, or correct `episode_length` in the spec."
+        )
     return Episodes(
         reward.astype(np.float64),
         cost.astype(np.float64),
@@ -133,12 +148,16 @@ def roll_out(
     )
 
 
-def check_culprits(culprit: np.ndarray) -> None:
-    """Raise an error for the first episode with a value that was not finite."""
-    if not culprit.any():
+def check_finite(invalid: np.ndarray) -> None:
+    """Raise an error for the first episode with a value that was not finite.
+
+    `invalid` has one entry per episode: the index in CHECKED_VALUES of the first such value,
+    counted from 1, or 0 if all values were finite.
+    """
+    if not invalid.any():
         return
-    episode = int(np.flatnonzero(culprit)[0])
-    what, advice = CULPRITS[culprit[episode] - 1]
+    episode = int(np.flatnonzero(invalid)[0])
+    what, advice = CHECKED_VALUES[invalid[episode] - 1]
     raise NonFiniteError(
         f"{what} was not finite in episode {episode}, so there is no result. {advice}"
     )
@@ -158,25 +177,27 @@ def roll_out_host(
 ) -> Episodes:
     """Play whole episodes in a vector of Gymnasium environments on the host.
 
-    Environment i of N plays the episodes i, i + N, i + 2 N, ..., all to their end: taking
-    the first episodes that finish would favour short ones. Where the environments can be
-    seeded one by one (`HostEnv.seeds_episodes`), each episode has its own seed and its own
-    noise, so that it is the same for any N. With `samples` the policy receives noise.
+    Environment i of N plays the episodes i, i + N, i + 2 N, ..., and all are played to their
+    end, because taking the first episodes that finish would favour short ones. If the
+    environments can be seeded one by one (`HostEnv.seeds_episodes`), each episode has a
+    separate seed and separate noise, so that it is the same for any N. With `samples` the
+    policy receives noise, with which it samples its actions.
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
     entropy = [int(word) for word in jax.random.key_data(key)]
-    seeds = seeds_of(entropy, episodes)
+    seeds = derive_seeds(entropy, episodes)
 
     def seed_of(episode: int) -> int:
-        # An environment that has played its episodes goes on until all others have.
+        # An environment that has played its episodes continues until all others have, so
+        # the numbers of its further episodes wrap around.
         return seeds[episode % episodes]
 
     def noise_of(episode: int) -> np.random.Generator:
         return np.random.default_rng([*entropy, episode])
 
     playing = list(range(num_envs))
-    """Number of the episode that each environment plays."""
+    """Number of the episode that each environment plays now."""
     upcoming = [seed_of(i + num_envs) for i in playing]
     noise = [noise_of(i) for i in playing]
     seeded = env.seeds_episodes
@@ -229,18 +250,18 @@ def act_in_blocks(
 def baseline_config(
     env_id: str, name: str, seed: int = 0, assignments: Sequence[str] = ()
 ) -> Config:
-    """Return the paper's config of the environment with the baseline as its algorithm.
+    """Return the paper's config of the environment with the baseline `name` as its `algo`.
 
     Only the environment, the constraints and the seed are used. `assignments` change
-    fields, such as `constraints.0.tail=0.1`.
+    fields, for example with `constraints.0.tail=0.1`.
     """
     check_baseline(env_id, name)
     config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
-    return serialization.override(config, list(assignments))
+    return overrides.override(config, list(assignments))
 
 
 def play_baseline(config: Config, episodes: int) -> tuple[Episodes, EnvSpec]:
-    """Play episodes of the baseline of a `baseline_config`."""
+    """Play episodes with the baseline of a config that `baseline_config` returned."""
     env = registry.make(config.env.id, **dict(config.env.params))
     baseline = make_baseline(config.env.id, config.algo, env)
 
@@ -252,20 +273,20 @@ def play_baseline(config: Config, episodes: int) -> tuple[Episodes, EnvSpec]:
 
 
 class Recording(NamedTuple):
-    """Every step of a batch of episodes. Entries after an episode's end are meaningless."""
+    """Every step of a batch of episodes. Entries after an episode's end have no meaning."""
 
     observations: np.ndarray
     """(step + 1, episode, observation)"""
     rewards: np.ndarray
     """(step, episode)"""
     costs: np.ndarray
-    """(step, episode, constraint); no constraints for a Gymnasium environment."""
+    """(step, episode, constraint); empty for a Gymnasium environment."""
     lengths: np.ndarray
     """Number of steps of each episode."""
     metrics: dict[str, np.ndarray]
     """Values at each episode's last step; empty for a Gymnasium environment."""
     frames: list[np.ndarray]
-    """Image at the start and after each step; empty for a JAX environment."""
+    """Images at the start and after each step; empty for a JAX environment."""
 
 
 def record_episodes(
@@ -277,9 +298,9 @@ def record_episodes(
     """Record whole episodes step by step from the host.
 
     `policy` maps a batch of flat observations to actions in the environment's box. `env` is
-    a JAX environment, compiled once for all policies, or one Gymnasium environment with
-    `render_mode="rgb_array"`, of which one episode and its frames are recorded. The same
-    seed gives the same initial states whatever the policy.
+    either a JAX environment, whose step is compiled once for all policies, or a Gymnasium
+    environment with `render_mode="rgb_array"`, of which one episode and its frames are
+    recorded. The same seed gives the same initial states for every policy.
     """
     frames: list[np.ndarray] = []
     if isinstance(env, gymnasium.Env):
@@ -293,7 +314,7 @@ def record_episodes(
     last = {name: np.zeros(episodes) for name in metric_names}
     while not done.all():
         action = policy(observation)
-        check_culprits(2 * ~np.isfinite(action).reshape(episodes, -1).all(axis=1))
+        check_finite(2 * ~np.isfinite(action).reshape(episodes, -1).all(axis=1))
         step = advance(len(rewards), action)
         observation = step.observation
         observations.append(np.asarray(observation))
@@ -309,7 +330,7 @@ def record_episodes(
 def _start_jax(
     env: Environment, episodes: int, seed: int
 ) -> tuple[Array, Callable[[int, Any], Step]]:
-    """Return the first observations and a function that takes step number t."""
+    """Return the first observations, and a function of (t, action) that takes step t."""
     reset_key, run_key = jax.random.split(jax.random.key(seed))
     state, observation = reset_batch(env, reset_key, episodes)
 
@@ -330,7 +351,7 @@ def _step_jax(env: Environment, key: Any, state: Any, action: Any) -> Any:
 def _start_gym(
     env: Any, seed: int, frames: list[np.ndarray]
 ) -> tuple[np.ndarray, Callable[[int, Any], Step]]:
-    """Do the same for one Gymnasium environment; every step appends a frame."""
+    """Do the same as `_start_jax` for a Gymnasium environment; each step appends a frame."""
     flatten: Any = partial(gymnasium.spaces.flatten, env.observation_space)
     observation, _ = env.reset(seed=seed)
     frames.append(_render(env))
@@ -358,7 +379,7 @@ def _render(env: Any) -> np.ndarray:
 
 def _cannot_render(env_id: str) -> ValueError:
     return ValueError(
-        f"{env_id} cannot be filmed: let it take render_mode='rgb_array', name that in "
+        f"{env_id} cannot be filmed: let it take render_mode='rgb_array', list that mode in "
         "metadata['render_modes'], and return an image of (height, width, 3) from render()."
     )
 
@@ -370,7 +391,7 @@ def record_video(
     check_seed("seed", seed)
     path = check_video_path(path)
     config = agent.config.env
-    # Training truncates episodes at this length; the environment might never end one.
+    # Training truncates episodes at this length, but the environment itself might never end.
     limit = config.episode_length or agent.spec.episode_length
     env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
     try:
@@ -380,18 +401,25 @@ def record_video(
     finally:
         env.close()
     imageio, frames = import_extra(*VIDEO_EXTRA), np.stack(recording.frames)
+    options: dict[str, Any] = {"fps": FRAMES_PER_SECOND, "codec": "libx264"}
     if path.suffix == ".gif":
-        imageio.imwrite(path, frames, duration=1000 / FRAMES_PER_SECOND, loop=0)
-        return path
-    with warnings.catch_warnings():
-        # JAX warns about forks because its threads are not copied; the encoder needs none.
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        imageio.imwrite(path, frames, fps=FRAMES_PER_SECOND, codec="libx264")
+        options = {"duration": 1000 / FRAMES_PER_SECOND, "loop": 0}
+    # A link at this path is replaced, and the file that it names stays as it is.
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as folder:
+        film = Path(folder) / path.name
+        with warnings.catch_warnings():
+            # JAX warns that a fork does not copy its threads. The video encoder needs none.
+            warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+            imageio.imwrite(film, frames, **options)
+        film.replace(path)
     return path
 
 
 def check_video_path(path: str | Path) -> Path:
-    """Raise an error unless a video can be written here. Creates the directory."""
+    """Return the path of a video after creating its directory.
+
+    An unsupported file type or a missing package raises an error.
+    """
     path = Path(path)
     if path.suffix not in (".gif", ".mp4"):
         raise ValueError(f"a video must be a .gif or .mp4 file, got {path.name!r}.")
@@ -405,12 +433,14 @@ def make_rendering_env(config: EnvConfig) -> gymnasium.Env:
     check_env_module(config.id)
     try:
         with warnings.catch_warnings():
-            # Gymnasium warns when the mode is not declared; `_render` checks that it works.
+            # Gymnasium warns if the environment does not declare the mode. `_render` checks
+            # whether it works.
             warnings.filterwarnings("ignore", message=r".*initialised with render_mode")
             options = {"render_mode": "rgb_array", "disable_env_checker": True}
             return gymnasium.make(config.id, **options, **dict(config.params))
     except TypeError as error:
-        # Training made the environment with the same arguments, except for render_mode.
+        # Training made the environment with the same arguments except render_mode, so this
+        # argument is the cause.
         raise _cannot_render(config.id) from error
     except gymnasium.error.Error as error:
         raise ValueError(f"{config.id} cannot be filmed: {error}") from error

@@ -1,6 +1,8 @@
-"""Experiments: the paper's tables and figures, ablations, and sweeps over a grid.
+"""Experiments: the studies of the paper, sweeps over a grid, and tuning.
 
-`table1` and `tables_2_and_3` hold the tables of the paper and the figures made from the same
-runs, `ablations` the studies of its appendix, and `sweep` grids that a user writes.
-`study` defines what a study is, `run_study` runs one, and `launcher` trains its runs.
+`table1` and `tables_2_and_3` define the paper's tables and the figures made from the same
+runs. `ablations` defines the studies of the paper's appendix, and `limit` a study of
+certified policies. `sweep` makes a study from a grid file that a user writes. `study`
+defines the parts of a study, `run_study` runs a study, `records` stores its numbers, and
+`launcher` trains its runs. `tune` searches for good settings.
 """

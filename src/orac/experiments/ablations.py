@@ -1,8 +1,9 @@
 """The studies of the paper's appendix, all in Safety-Gymnasium.
 
-An ablation varies one config field in PointButton1. The value of the main experiments and
-WCSAC are cases of Table 2, and use its runs if both studies have the same folder.
-`iqn-vs-linear` trains WCSAC in both risk forms.
+An ablation varies one config field in PointButton1. A case with the value of the main
+experiments is also a case of Table 2, and both studies share its runs if they use the same
+folder. The study `iqn-vs-linear` trains WCSAC with the implicit and the dual (linear) form
+of the cost critics.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from orac.experiments.paper_numbers import compare
-from orac.experiments.study import Case, CaseResults, Study, every_50th
+from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.experiments.tables_2_and_3 import (
     COLUMNS,
     ENVIRONMENTS,
@@ -26,18 +27,19 @@ from orac.reports.tables import Table
 
 @dataclass(frozen=True)
 class Ablation:
-    """A config field, the values that the paper compares, and the agents that have it."""
+    """A config field, the values that the paper compares, and the agents that use it."""
 
     name: str
     title: str
     field: str
     values: tuple[float, ...]
     row_name: str
-    """How a row of the table names a value."""
+    """Format string with which a row of the table names a value."""
     key: str
     """Name of the study in paper_results.json."""
     agents: tuple[str, ...] = ("orac",)
-    """WCSAC is the first row of the table if it is not one of these."""
+    """Agents to train with each value. If WCSAC is not among them, it is trained without
+    changes and is the first row of the table."""
     tails: tuple[float, ...] = (0.5,)
 
     def make_cases(self) -> tuple[Case, ...]:
@@ -83,7 +85,7 @@ class Ablation:
             cases=self.make_cases(),
             make_tables=self.make_tables,
             make_figure=curves_figure,
-            evaluate_every=every_50th,
+            evaluate_every=steps_between_evaluations,
             tails=TAILS,
         )
 
@@ -134,6 +136,6 @@ IQN_VS_LINEAR = Study(
     ),
     make_tables=partial(make_env_tables, IQN_VS_LINEAR_TITLE),
     make_figure=curves_figure,
-    evaluate_every=every_50th,
+    evaluate_every=steps_between_evaluations,
     tails=TAILS,
 )

@@ -1,8 +1,9 @@
 """The paper's numbers, and tables that compare our results with them.
 
-`paper_results.json` holds the numbers as printed in the tables of "Optimistic Exploration
-for Risk-Averse Constrained Reinforcement Learning": means, and the spread after ±. Our
-numbers are means over seeds of the last evaluation, with 95 % intervals.
+`paper_results.json` holds the numbers that are printed in the tables of "Optimistic
+Exploration for Risk-Averse Constrained Reinforcement Learning": means, and the spreads
+after the sign ±. Our numbers are means over seeds of the last evaluation, with 95 %
+intervals.
 """
 
 import json
@@ -12,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from orac.config import serialization
+from orac.config import overrides
 from orac.config.schema import Config
 from orac.experiments.study import CaseResults, missing_notes
 from orac.reports.seed_statistics import seed_mean, seed_values
@@ -35,8 +36,8 @@ def _read_file() -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def look_up(key: Sequence[str]) -> Any:
-    """Return the entry at a path of names, or None."""
+def paper_entry(key: Sequence[str]) -> Any:
+    """Return the entry of paper_results.json at a path of keys; None if there is none."""
     entry: Any = _read_file()
     for name in key:
         if not isinstance(entry, dict) or name not in entry:
@@ -52,7 +53,7 @@ def spread_text(pair: Sequence[float] | None) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """Column of a table: the key in the summary, and the tail if it is a CVaR."""
+    """Column of a table: its key in the summary, its heading, and the tail of a CVaR."""
 
     key: str
     heading: str
@@ -70,7 +71,7 @@ def compare(
 
     The paper's numbers of a case must be in the order of `columns`.
     """
-    headings = [word for column in columns for word in (column.heading, "paper")]
+    headings = [text for column in columns for text in (column.heading, "paper")]
     shown = [result for _, result in rows]
     limits = sorted({result.config.constraints[0].limit for result in shown})
     note = (
@@ -86,19 +87,19 @@ def compare(
 def _row(name: str, result: CaseResults, columns: Sequence[Column]) -> tuple[str, ...]:
     tails = sorted(column.tail for column in columns if column.tail is not None)
     values = seed_values(result.group, {"cost": tails}) if result.evaluated else {}
-    printed = look_up(result.case.key)
+    printed = paper_entry(result.case.key)
     cells = []
     for i, column in enumerate(columns):
         ours = seed_mean(values, column.key, result.group)
         cells += [cell(ours), spread_text(printed[i] if printed else None)]
     seeds = f"{len(result.evaluated)} (paper {result.case.seeds})"
-    # Steps of the last evaluations: one number, or the range of an unfinished study.
+    # In an unfinished study, the last evaluations may be at different steps.
     steps = span([run.evaluation_steps[-1] for run in result.evaluated])
     return (name, *cells, seeds, steps)
 
 
 def budget_note(results: Sequence[CaseResults]) -> str:
-    """Return the training budget of our runs, and every field changed from the preset."""
+    """Return a note on the training budget of our runs, and on changes from the preset."""
     runs = [run for result in results for run in result.runs]
     budgets = dict.fromkeys(_budget(run.config) for run in runs)
     note = f"Ours: {' and '.join(budgets) or 'nothing was run yet'}."
@@ -106,7 +107,7 @@ def budget_note(results: Sequence[CaseResults]) -> str:
         f"{name} {ours} ({theirs})"
         for result in results
         if result.runs
-        for name, (ours, theirs) in serialization.difference(
+        for name, (ours, theirs) in overrides.difference(
             result.config, result.case.preset or result.case.config
         ).items()
         if name not in BUDGET_FIELDS

@@ -1,10 +1,11 @@
-"""Records of studies: the rows of runs and evaluations from which tables are made.
+"""Read and write records of studies: the numbers from which tables and figures are made.
 
 A record is a folder, such as `results/table1/`, with runs.csv (one row per run), curves.csv
-(one row per evaluation) and config.yaml (the config of each case). It has all numbers that
-the tables and figures of a study need and is small enough to commit. So a study can be
-rendered, and continued, without the run directories. A run directory is first turned into
-its rows, by `read_row`. No file depends on where the runs are.
+(one row per evaluation), config.yaml (the config of each case) and commit (the versions of
+the code). It has all numbers that the tables and figures of a study need and is small
+enough to commit. So a study can be rendered and continued without the run directories.
+`read_row` turns a run directory into rows. No file of a record depends on where the run
+directories are.
 """
 
 import csv
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.config.validation import read_text
 from orac.core.risk import cvar
@@ -47,17 +48,17 @@ from orac.reports.run_reader import (
 from orac.reports.seed_statistics import SeedCurve, evaluation_curve, seed_values
 from orac.reports.tables import to_csv
 from orac.runs.atomic_io import disk_errors, make_directory, write_text
-from orac.runs.directory import read_certificate, read_config, run_path
+from orac.runs.directory import read_config, run_path, valid_certificate
 
 MAX_RECORD_BYTES = 1 << 26
-"""Largest runs.csv or curves.csv of a record."""
+"""Maximum size of runs.csv and of curves.csv."""
 TEXT_COLUMNS = ("case", "env", "algo", "config", "machine", "commit")
 """Columns of runs.csv that hold text; all others hold numbers or truth values."""
 RUN_COLUMNS = ("case", "seed", "config", "finished", "steps", "evaluations")
 CURVE_COLUMNS = ("case", "seed", "env_steps")
 """Columns that every runs.csv and every curves.csv has."""
 TOTALS = ("episodes", "train/cumulative_", "train/violations_")
-"""Columns of metrics.csv that count or sum over all of training start with one of these."""
+"""Prefixes of the columns of metrics.csv that count or sum over the whole training."""
 ADVICE = "Repeat the recorded settings, or choose another --record or --out."
 
 Row = dict[str, Any]
@@ -71,11 +72,11 @@ class Record:
 
     folder: Path = Path()
     configs: dict[str, Row] = field(default_factory=dict)
-    """By the label of a case: its config without the seed, by dotted names."""
+    """Fields of each case's config, without the seed, by label and then by dotted name."""
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
     def is_finished(self, run: PlannedRun) -> bool:
-        """Return whether the record has a run, and nothing of it is left to do."""
+        """Return whether the record has this run, and the run is finished."""
         recorded = self.runs.get((run.label, run.config.seed))
         return recorded is not None and bool(recorded.row["finished"])
 
@@ -87,7 +88,11 @@ class Record:
                 return
 
     def add(self, run: RecordedRun) -> None:
-        """Add a run, or replace a recorded one with the same seed that is less advanced."""
+        """Add a run.
+
+        If the record already has a run of the same case and seed, the one with more
+        progress is used.
+        """
         label, seed = run.row["case"], run.config.seed
         self.check(label, f"{label}, seed {seed},", run.config)
         if not any(key[0] == label for key in self.runs):
@@ -99,7 +104,7 @@ class Record:
             self.runs[label, seed] = replace(run, row=row)
 
     def in_order(self, study: Study) -> list[RecordedRun]:
-        """Return the runs in the order of the study's cases and of their seeds."""
+        """Return the runs in the order of the study's cases, and by seed in each case."""
         labels = [case.label for case in study.all_cases or study.cases]
         labels += sorted({label for label, _ in self.runs} - {*labels})
         keys = sorted(self.runs, key=lambda key: (labels.index(key[0]), key[1]))
@@ -111,7 +116,7 @@ def _progress(run: RecordedRun) -> tuple[bool, int]:
 
 
 def config_hash(fields: Row) -> str:
-    """Return a hash of a config without the seed, by dotted names."""
+    """Return a hash of a config, given by its fields without the seed, by dotted name."""
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -124,8 +129,9 @@ def collect(
 ) -> list[CaseResults]:
     """Return the runs of each case, from the record in `folder` and from run directories.
 
-    Rows that the record lacks are added to it. `planned` are the runs that should exist.
-    A case that the user did not choose is included if the record has runs of it.
+    The run directories are below `out`. Runs that the record lacks are added to it.
+    `planned` are the runs that should exist, so that the result lists those that are
+    missing. A case that the user did not choose is included if the record has runs of it.
     """
     record = Record() if folder is None else read_record(folder, study)
     new = []
@@ -158,7 +164,7 @@ def collect(
 
 
 def _path_of(case: Case, out: Path, seed: int = 0) -> Path:
-    """Return the directory of a case's run."""
+    """Return the directory of a case's run with this seed."""
     return run_path(out, case.config.env.id, case.config.algo, seed, case.name)
 
 
@@ -175,7 +181,7 @@ def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
         "config": "",
         "steps": run.steps,
         "of": run.config.training.total_steps,
-        "finished": planned.has_final_checkpoint(),
+        "finished": planned.is_finished(),
         **_training_columns(run),
         **_machine_columns(run.meta),
         "evaluations": len(run.evaluation_steps),
@@ -191,12 +197,12 @@ def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
 
 
 def _rounded(value: float) -> float | None:
-    """Return a number with ten digits; None for NaN, which is an empty cell."""
+    """Round to ten significant digits; NaN becomes None, which is an empty cell."""
     return None if math.isnan(value) else float(f"{value:.10g}")
 
 
 def _training_columns(run: Run) -> Row:
-    """Return the last counts of a run's training, its minutes and its speed."""
+    """Return the columns of runs.csv about training: totals, minutes and speed."""
     last = {name: values[-1] for name, values in run.metrics.items() if len(values)}
     updates = last.get("gradient_steps")
     timed = ("train_seconds", "evaluate_seconds")
@@ -216,7 +222,7 @@ def _training_columns(run: Run) -> Row:
 
 
 def _machine_columns(meta: Row) -> Row:
-    """Return the machine, the threads and the version of the code from meta.json."""
+    """Return the columns of runs.csv that come from meta.json, such as the machine."""
     name = meta.get("processor") or meta.get("machine") or "unknown processor"
     cores = meta.get("usable_cpus") or meta.get("cpu_count")
     seconds = meta.get("certificate_seconds")
@@ -248,8 +254,12 @@ def _delivered_columns(run: Run) -> Row:
 
 
 def _certificate_columns(run: Run) -> Row:
-    """Return the columns of runs.csv about the last look of a run's certificate."""
-    record = read_certificate(run.path)
+    """Return the columns of runs.csv about a run's certificate.
+
+    A look is one attempt to certify a policy on fresh episodes. The numbers are those of
+    the last look.
+    """
+    record = valid_certificate(run.path)
     if record is None:
         return {}
     try:
@@ -275,7 +285,7 @@ def _certificate_columns(run: Run) -> Row:
 
 
 def _curves(run: Run, tails: Sequence[float]) -> Columns:
-    """Return the summaries of all evaluations that charts show, by key."""
+    """Return the numbers of all evaluations that charts show, by key."""
     curves: dict[str, SeedCurve] = {"reward/mean": evaluation_curve(run, "reward")}
     for name in run.cost_names:
         column = cost_column(name)
@@ -284,7 +294,7 @@ def _curves(run: Run, tails: Sequence[float]) -> Columns:
             risk = evaluation_curve(run, column, cvar(tail))
             curves[f"{column}/cvar_{tail:g}"] = risk
     for metric in metrics_of(run.config.env.id):
-        # The first label is the one to follow, such as the maze's long path.
+        # Charts show the share of the first label, such as the maze's long path.
         for label in metric.labels[:1] if metric.name in run.evaluations else ():
             has_label = (run.evaluations[metric.name] == label.code).astype(np.float64)
             labelled = replace(run, evaluations={**run.evaluations, "label": has_label})
@@ -299,7 +309,7 @@ def _curves(run: Run, tails: Sequence[float]) -> Columns:
 
 
 def make_run(row: Row, curves: Columns, config: Config, path: Path) -> RecordedRun:
-    """Return the run of a row of runs.csv and of its rows of curves.csv."""
+    """Return the run that a row of runs.csv and its rows of curves.csv describe."""
     last = {"env_steps": row["steps"], "gradient_steps": row.get("gradient_steps")}
     last["episodes"] = row.get("train/episodes")
     last |= {name: row[name] for name in row if name.startswith(TOTALS[1:])}
@@ -330,14 +340,15 @@ def _delivered_policy(row: Row, config: Config) -> DeliveredPolicy | None:
         row["delivered/within_limits"],
         tuple(bound for bound in bounds if bound is not None),
         row["delivered/confidence"],
+        refused=row.get("certified") is False,
     )
 
 
 def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Record:
     """Add runs to the record in a folder and return the whole record.
 
-    The record is read again under a lock, so that no row is lost if two studies write to
-    the same folder.
+    The record is read again while the folder is locked, so that no row is lost if two
+    processes write to the same folder.
     """
     make_directory(folder)
     with _locked(folder):
@@ -345,7 +356,8 @@ def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Rec
         for run in new:
             record.add(run)
         runs = record.in_order(study)
-        # A run is recorded once it is in runs.csv, which therefore is written last.
+        # A run counts as recorded once it is in runs.csv, so its config and its curves are
+        # written first.
         write_text(folder / "config.yaml", _config_text(study, record, runs))
         write_text(folder / "curves.csv", _to_csv(_curve_rows(runs)))
         write_text(folder / "runs.csv", _to_csv([run.row for run in runs]))
@@ -387,7 +399,7 @@ def _curve_rows(runs: Sequence[RecordedRun]) -> list[Row]:
 
 
 def _config_text(study: Study, record: Record, runs: Sequence[RecordedRun]) -> str:
-    """Return YAML with the fields that all cases share, and the other fields by case."""
+    """Return the text of config.yaml: shared fields, and the other fields by case."""
     labels = dict.fromkeys(run.row["case"] for run in runs)
     fields = {label: record.configs[label] for label in labels}
     first = next(iter(fields.values()), {})
@@ -405,7 +417,7 @@ def _config_text(study: Study, record: Record, runs: Sequence[RecordedRun]) -> s
 
 
 def read_record(folder: Path, study: Study) -> Record:
-    """Read the record in a folder; a folder without runs.csv has an empty one."""
+    """Read the record in a folder; it is empty if the folder has no runs.csv."""
     file = folder / "runs.csv"
     if not file.exists():
         return Record(folder)
@@ -430,7 +442,7 @@ def read_record(folder: Path, study: Study) -> Record:
             )
             raise _damaged(file, problem)
         try:
-            fields = serialization.unflatten({**configs[label], "seed": seed})
+            fields = overrides.unflatten({**configs[label], "seed": seed})
             config = serialization.from_dict(fields)
             record.runs[key] = make_run(row, _columns_of(curve), config, folder)
         except (ValueError, KeyError, TypeError) as error:
@@ -464,7 +476,7 @@ def _read_configs(file: Path, study: Study) -> dict[str, Row]:
         name, shared, cases = content["study"], content["all"], content["cases"]
         configs = {str(label): {**shared, **fields} for label, fields in cases.items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(file, "it lacks study, all or cases") from error
+        raise _damaged(file, "it lacks the key study, all or cases") from error
     if name != study.name:
         raise ValueError(
             f"{file.parent} is a record of the study {name}, not of {study.name}. Choose "

@@ -1,8 +1,9 @@
 """Run a study: train the runs that are missing, then render the results that exist.
 
-`orac reproduce` runs one of `STUDIES`, `orac sweep` the study of a grid file. The results
-are files: table.md, table.tex and the figure as PNG and PDF. In a record, such as
-`results/table1/`, they are next to the rows from which they were made (see `records`).
+`orac reproduce` runs one of `STUDIES`, and `orac sweep` runs the study of a grid file.
+Rendering writes table.md, table.tex, and the figure as PNG and PDF. If the study has a
+record, such as `results/table1/`, these files are in the same folder as the numbers from
+which they were made (see `records`).
 """
 
 import io
@@ -14,7 +15,7 @@ from typing import Any
 
 from orac.config.validation import check_choice
 from orac.envs import registry
-from orac.envs.gym_adapter.costs import check_env_module, cost_fn_of_file
+from orac.envs.gym_adapter.costs import check_env_module, cost_fn_from_file
 from orac.experiments import ablations, limit, table1, tables_2_and_3
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
@@ -29,13 +30,14 @@ from orac.experiments.records import collect, read_record, read_row, update_reco
 from orac.experiments.study import Study, plan
 from orac.reports.seed_statistics import BANDS
 from orac.reports.tables import Table, to_latex, to_markdown, to_text
-from orac.runs.atomic_io import write_text
+from orac.runs.atomic_io import make_directory, write_bytes, write_text
 from orac.training.encoder_loading import encoder_of_file
 
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         table1.TABLE1,
+        table1.TABLE1_IQN,
         tables_2_and_3.TABLE2,
         tables_2_and_3.TABLE3,
         ablations.IQN_VS_LINEAR,
@@ -47,7 +49,7 @@ STUDIES: dict[str, Study] = {
         limit.LIMIT,
     )
 }
-"""The paper's studies by their names on the command line."""
+"""The studies of `orac reproduce` by name."""
 BACKENDS = ("processes", "ray")
 UNFINISHED = 3
 """Exit code of a study that was stopped; the same command continues it."""
@@ -60,7 +62,7 @@ class StudyOptions:
     out: Path
     """Root of the run directories."""
     seeds: tuple[int, ...] | None = None
-    """None trains as many seeds as the paper."""
+    """Seeds of every case; None means the default seeds of each case."""
     jobs: int | None = None
     threads: int = 1
     budget_hours: float = math.inf
@@ -70,9 +72,10 @@ class StudyOptions:
     trackers: tuple[str, ...] = ()
     band: str = "interval"
     render_only: bool = False
-    """Train nothing and render the results that exist."""
+    """Whether to train nothing, and only render the results that exist."""
     record: Path | None = None
-    """Folder of the record: its finished runs are not trained, and new ones are added."""
+    """Folder of the record. Its finished runs are not trained again, and new ones are
+    added."""
 
 
 def run(study: Study, options: StudyOptions, log: Log = print) -> int:
@@ -88,7 +91,7 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     if not options.render_only:
         with stop_signals() as signals:
             outcomes = train(study, planned, options, log, signals)
-    # With --render-only and no --seeds, report no seed as missing.
+    # With --render-only and without --seeds, no seed counts as missing.
     wanted = [] if options.render_only and options.seeds is None else planned
     results = collect(study, options.out, wanted, options.record)
     evaluated = any(result.evaluated for result in results)
@@ -119,7 +122,7 @@ def train(
 ) -> list[Outcome]:
     """Train the runs that the record lacks, and add each to the record once it is finished.
 
-    `signals` is the list of a `stop_signals` around this call.
+    `signals` is the list that the surrounding `with stop_signals()` yields.
     """
     missing, folder = planned, options.record
     if folder is not None:
@@ -133,15 +136,15 @@ def train(
             log(f"{recorded} of {len(planned)} runs are finished in {folder}.")
         if not missing:
             return []
-    # Check the environments' parameters once, before any worker starts.
+    # Check encoders, cost functions and environments before any worker starts.
     for run in missing:
         if isinstance(encoder := run.config.agent.encoder, str):
             encoder_of_file(encoder)
     for env in dict.fromkeys(run.config.env for run in missing):
         check_env_module(env.id)
         if env.cost_fn is not None:
-            cost_fn_of_file(env.cost_fn)
-        if registry.has_jax_form(env.id):
+            cost_fn_from_file(env.cost_fn)
+        if registry.is_jax_env(env.id):
             registry.make(env.id, **dict(env.params))
 
     def add_to_record(run: PlannedRun) -> None:
@@ -149,7 +152,7 @@ def train(
             if folder is not None:
                 update_record(folder, study, [read_row(study, run)])
         except (OSError, ValueError) as error:
-            # The other runs go on. At the end of the study the row is added again.
+            # The other runs go on. The row is added at the end of the study, if possible.
             log(f"{run} is not in {folder} yet: {error}")
 
     backend, seconds = make_backend(options), 3600 * options.budget_hours
@@ -188,12 +191,12 @@ def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
 
 
 def to_files(figure: Any) -> dict[str, bytes]:
-    """Return a figure as PNG and PDF by file name; nothing for None."""
+    """Return the contents of figure.png and figure.pdf by name; empty without a figure."""
     if figure is None:
         return {}
     png, pdf = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
-    # Without the date, the same runs give the same file.
+    # The file has no date, so that the same runs always give the same file.
     figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
     return {"figure.png": png.getvalue(), "figure.pdf": pdf.getvalue()}
 
@@ -202,8 +205,8 @@ def write_rendering(
     tables: Sequence[Table], figure_files: Mapping[str, bytes], folder: Path
 ) -> None:
     """Write table.md, table.tex and the files of the figure."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     for name, convert in (("table.md", to_markdown), ("table.tex", to_latex)):
         write_text(folder / name, "\n".join(map(convert, tables)))
     for name, content in figure_files.items():
-        (folder / name).write_bytes(content)
+        write_bytes(folder / name, content)

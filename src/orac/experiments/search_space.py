@@ -1,4 +1,4 @@
-"""Search spaces of `orac tune`: which config fields are searched, and between which values.
+"""Search spaces of `orac tune`: the config fields to search, and the values to try.
 
 `search_spaces.yaml` has the space of each preset and describes the format.
 """
@@ -11,13 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.config.validation import check_choice, is_number, read_text
 
 RANGE_KEYS = ("low", "high", "log", "whole")
 FIXED = ("seed", "algo", "env", "constraints", "evaluation", "training.total_steps")
-"""Fields that all trials share, because they define what is compared."""
+"""Fields that must be the same for all trials, so that the trials can be compared."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,17 @@ class Parameter:
     low: float = 0.0
     high: float = 0.0
     log: bool = False
+    """Whether the range is searched on a logarithmic scale."""
     whole: bool = False
+    """Whether the range has only whole numbers."""
 
     @property
     def name(self) -> str:
-        """The fields, as in the file."""
+        """The names of the fields, separated by commas as in the file."""
         return ", ".join(self.fields)
 
     def suggest(self, trial: Any) -> Any:
-        """Return the value that an Optuna trial tries."""
+        """Return the value that an Optuna trial suggests."""
         if self.choices:
             return json.loads(trial.suggest_categorical(self.name, self.choices))
         suggest = trial.suggest_int if self.whole else trial.suggest_float
@@ -61,10 +63,10 @@ Space = tuple[Parameter, ...]
 
 
 def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
-    """Return the space of a file or, without one, of the preset, for this config.
+    """Return the search space in the file `path` or, if that is None, of the preset.
 
-    Without a preset it is the one of `general` if the multiplier follows episodes, and
-    otherwise the one of `paper`.
+    If the preset is None too, it is the space of `general` if the config's multiplier
+    follows episodes, and otherwise that of `paper`.
     """
     if path is not None:
         try:
@@ -81,7 +83,7 @@ def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
 
 
 def parse_space(data: Any, config: Config) -> Space:
-    """Return the parameters that this config's agent uses; check every value first."""
+    """Check every value of a space and return the parameters that the config's agent uses."""
     if not isinstance(data, Mapping) or not data:
         raise ValueError(
             "a space must be a mapping of config fields to values, such as "
@@ -96,8 +98,8 @@ def parse_space(data: Any, config: Config) -> Space:
             seen.add(name)
             if name.startswith(tuple(f"{x}." for x in FIXED)) or name in FIXED:
                 raise ValueError(
-                    f"{name} must be the same for all trials, because it defines what they "
-                    "are compared by, but it is in the space. Set it with an option or "
+                    f"{name} must be the same for all trials, because otherwise they could "
+                    "not be compared, but it is in the space. Set it with an option or "
                     "--set."
                 )
         used = tuple(name for name in names if has_effect(name, config))
@@ -150,8 +152,8 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
     if whole:
         if low != math.floor(low) or high != math.floor(high):
             raise ValueError(
-                f"a range of whole numbers must start and end with one, but that of {name} "
-                f"goes from {low!r} to {high!r}."
+                f"a range of whole numbers must start and end with a whole number, but that "
+                f"of {name} goes from {low!r} to {high!r}."
             )
         low, high = int(low), int(high)
     return Parameter(fields, (), low, high, log, whole)
@@ -170,16 +172,19 @@ def has_effect(field: str, config: Config) -> bool:
 
 
 def with_values(config: Config, values: Mapping[Parameter, Any]) -> Config:
-    """Return the config with these values of the parameters."""
+    """Return the config with the given values of some parameters."""
     data = serialization.to_dict(config)
     for parameter, value in values.items():
         for field in parameter.fields:
-            serialization.assign(data, field, value)
+            overrides.assign(data, field, value)
     return serialization.from_dict(data)
 
 
 def value_in(config: Config, parameter: Parameter) -> Any | None:
-    """Return the config's value of a parameter, for Optuna; None if it is outside."""
-    flat = serialization.flatten(serialization.to_dict(config))
+    """Return the config's value of a parameter, in the form that Optuna stores.
+
+    Returns None if the value is outside the space, or if the parameter's fields differ.
+    """
+    flat = overrides.flatten(serialization.to_dict(config))
     values = [parameter.to_storage(flat.get(field)) for field in parameter.fields]
     return values[0] if all(value == values[0] for value in values) else None

@@ -1,8 +1,8 @@
-"""Studies: the cases to train, the seeds of each, and the tables made from their runs.
+"""Define studies: the cases to train, their seeds, and the tables made from their runs.
 
-A case is one row of a table: one config, trained with several seeds in its own directory
-below the study's folder. Studies with a case in common, such as an ablation and the main
-experiment, share its runs when they share the folder.
+A case is one config that is trained with several seeds. It is one row of a table. Its runs
+have their own directory below the study's folder. If two studies have a case in common,
+such as an ablation and the main experiment, and use the same folder, they share its runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orac.config import serialization
+from orac.config import overrides
 from orac.config.schema import Config
 from orac.config.validation import check_choice
 from orac.experiments.launcher.schedule import PlannedRun
@@ -28,12 +28,13 @@ class Case:
     """Name of the directory that holds the seeds."""
     config: Config
     seeds: int = 10
-    """Number of seeds in the paper."""
+    """Default number of seeds; for a study of the paper, the paper's number."""
     key: tuple[str, ...] = ()
     """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
-    """The config before the user's settings; None when there are none."""
+    """The config without the user's settings; None before `with_settings` is called."""
     first_seed: int = 0
+    """First of the default seeds."""
     cost_bound: float | None = None
     """Maximum cost of an episode, for an environment that does not declare it."""
 
@@ -49,11 +50,12 @@ class CaseResults:
 
     @property
     def config(self) -> Config:
-        """Config of the existing runs; that of the case when there are none."""
+        """Config of the existing runs; the config of the case if there are none."""
         return self.runs[0].config if self.runs else self.case.config
 
     @property
     def group(self) -> Group:
+        """The existing runs as a group of a report."""
         return Group(self.case.label, self.runs)
 
     @property
@@ -69,31 +71,32 @@ class CaseResults:
 
 @dataclass(frozen=True)
 class Study:
-    """One command of `orac reproduce`, or one grid of `orac sweep`."""
+    """A study of `orac reproduce`, or the study of a grid file of `orac sweep`."""
 
     name: str
     title: str
     cases: tuple[Case, ...]
     make_tables: Callable[[Sequence[CaseResults]], list[Table]]
     make_figure: Callable[[Sequence[CaseResults], str], Any] | None = None
-    """Takes the results and the kind of band: interval or half-std."""
+    """Takes the results and the kind of band, which is interval or half-std."""
     evaluate_every: Callable[[int], int] | None = None
-    """Maps the total steps to the steps between evaluations; None keeps the config's."""
+    """Maps the total steps to the steps between evaluations. If it is None,
+    `evaluation.every` of the config is not changed."""
     run_columns: Callable[[RecordedRun], dict[str, Any]] = lambda run: {}
     """Returns additional columns of a run in runs.csv."""
     certifies: bool = False
     """Whether the delivered policy of every run is certified after training."""
     tails: tuple[float, ...] = ()
-    """Tails of the CVaRs in tables and figures, in addition to a run's own."""
+    """Tails of the CVaRs in tables and figures, in addition to those of the constraints."""
     all_cases: tuple[Case, ...] = ()
     """All cases, if `cases` are only those that the user chose."""
 
 
-def every_50th(total_steps: int) -> int:
+def steps_between_evaluations(total_steps: int) -> int:
     """Return the steps between evaluations in environments on the host.
 
-    100 episodes take 40,000 steps in Safety-Gymnasium, so there are 50 evaluations in a
-    run, and fewer when they would be less than 10,000 steps apart.
+    100 episodes take 40,000 steps in Safety-Gymnasium, so a run has only 50 evaluations. A
+    short run has fewer, because evaluations are at least 10,000 steps apart.
     """
     return max(10_000, total_steps // 50)
 
@@ -106,8 +109,9 @@ def with_settings(
 ) -> Study:
     """Return the study with other settings in every case, or with fewer cases.
 
-    `assignments` are of the form `field=value`. `only` chooses cases by label, agent or
-    environment id; empty chooses all.
+    `steps` is the number of training steps, and `assignments` have the form `field=value`.
+    `only` selects cases by label, agent or environment id; if it is empty, all are
+    selected.
     """
     cases: list[Case] = []
     for case in study.cases:
@@ -118,7 +122,7 @@ def with_settings(
         if study.evaluate_every is not None:
             every = study.evaluate_every(config.training.total_steps)
             config = replace(config, evaluation=replace(config.evaluation, every=every))
-        config = serialization.override(config, [*assignments])
+        config = overrides.override(config, [*assignments])
         for other in cases:
             if other.config == config:
                 raise ValueError(
@@ -127,18 +131,18 @@ def with_settings(
                 )
         cases.append(replace(case, config=config, preset=case.config))
     names = {case: (case.config.algo, case.label, case.config.env.id) for case in cases}
-    for word in only:
+    for selector in only:
         known = dict.fromkeys(name for several in names.values() for name in several)
-        check_choice("--only", word, known)
+        check_choice("--only", selector, known)
     chosen = [case for case in cases if not only or {*names[case]} & {*only}]
     return replace(study, cases=tuple(chosen), all_cases=tuple(cases))
 
 
 def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRun]:
-    """Return every run of a study; without `seeds`, as many as the paper has.
+    """Return all runs of a study. Without `seeds`, each case has its default seeds.
 
-    The first seed of every case comes before the second of any, so that a study that ends
-    early has some runs of every case.
+    The first seeds of all cases come before the second ones, so that a study that is
+    stopped early has some runs of every case.
     """
     wanted = {
         case: [*(seeds or range(case.first_seed, case.first_seed + case.seeds))]
@@ -160,7 +164,7 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
 
 
 def missing_notes(results: Sequence[CaseResults]) -> list[str]:
-    """Return a sentence about the runs that a partial study lacks, or nothing."""
+    """Return a note on the runs that are missing, or no note if the study is complete."""
     notes = []
     waiting = [r.case.label for r in results if not r.runs and not r.missing]
     for result in results:
@@ -177,8 +181,8 @@ def missing_notes(results: Sequence[CaseResults]) -> list[str]:
         if parts:
             notes.append(f"{result.case.label}: {'; '.join(parts)}.")
     if waiting:
-        notes.append(f"No run has started of: {'; '.join(waiting)}.")
-    return ["Partial study. " + " ".join(notes)] if notes else []
+        notes.append(f"These cases have no runs yet: {'; '.join(waiting)}.")
+    return ["This study is not complete. " + " ".join(notes)] if notes else []
 
 
 def _ranges(seeds: Sequence[int]) -> str:

@@ -1,4 +1,6 @@
-"""Sweeps: read a grid file and return the study that it describes.
+"""Read the grid file of a sweep and return the study that it describes.
+
+A grid file looks like this:
 
     envs: [orac/GuardedMaze-v0]
     algos: [orac, wcsac]
@@ -17,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orac.config import presets, serialization
+from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
 from orac.config.validation import check_choice, check_count, check_seed, read_text
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
@@ -29,7 +31,7 @@ from orac.reports.tables import Table
 from orac.runs.directory import check_run_name, safe_name
 
 MAX_RUNS = 100_000
-"""Largest number of runs of a grid."""
+"""Maximum number of runs of a grid."""
 KEYS = ("name", "envs", "algos", "preset", "seeds", "set", "vary")
 
 
@@ -45,7 +47,7 @@ def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
 
 
 def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
-    """Return the study and the seeds of a parsed grid; `name` is the default name."""
+    """Return the study and the seeds of a grid; `name` is used if the grid has no name."""
     if not isinstance(grid, Mapping):
         raise ValueError(
             f"a grid must be a mapping with envs, algos and seeds, got {grid!r}."
@@ -135,8 +137,8 @@ def _case(
                 f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
                 "the fields to set or vary."
             )
-        serialization.assign(config, field, value)
-    # A field is named by its last part unless two fields end alike.
+        overrides.assign(config, field, value)
+    # A field is named by its last part, unless two fields have the same last part.
     endings = [field.split(".")[-1] for field in varied]
     parts = [
         f"{ending if endings.count(ending) == 1 else field}={value}"
@@ -162,7 +164,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
 
 
 def make_figure(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw reward, cost and CVaR of the evaluations, a row for each environment."""
+    """Draw reward, mean cost and CVaR of the evaluations, with a row per environment."""
     rows = []
     for env_id in dict.fromkeys(result.case.config.env.id for result in results):
         shown = [r for r in results if r.case.config.env.id == env_id and r.runs]

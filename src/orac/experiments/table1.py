@@ -1,12 +1,15 @@
 """Table 1 and Figure 1: how often, and how soon, agents find the maze's long path.
 
-Table 1 compares three agents at two probabilities of a guard. A run has converged at the
+Table 1 compares three agents at two probabilities of a guard. The study `table1` uses the
+quantile critics of the paper's main text, and `table1-iqn` the implicit quantile networks of
+its appendix. All other settings are those of Appendix A. A run has converged at the
 first of five evaluations in a row that have at least 90 % of their episodes on the long
 path. As in the paper, a run that never converges counts with its total number of steps. An
 evaluation is made every 10,000 steps and plays 100 episodes with the policy's mean action.
-Only finished runs count, as a run that is not finished may still converge.
+Only finished runs count, because a run that is not finished may still converge.
 
-Figure 1 shows the path of each agent, in the runs with a guard in 15 % of the episodes.
+Figure 1 shows the path that each agent takes in the runs of Table 1 with a guard in 15 % of
+the episodes.
 """
 
 from collections.abc import Sequence
@@ -17,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from orac.api import load
-from orac.config import presets, serialization
+from orac.config import overrides, presets
 from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.intervals import Interval, mean_interval, proportion_interval
 from orac.evaluation.result import cost_column
 from orac.evaluation.rollout import record_episodes
+from orac.evaluation.seed_intervals import Interval, mean_interval, proportion_interval
 from orac.experiments import paper_numbers
 from orac.experiments.paper_numbers import AGENTS
 from orac.experiments.study import (
@@ -37,10 +40,11 @@ from orac.reports.run_reader import RecordedRun
 from orac.reports.seed_statistics import recorded_curve, seed_values
 from orac.reports.tables import Table, cell
 
+TITLE = "Convergence to the long path in GuardedMaze"
 ALGOS = ("sac-lag", "wcsac", "orac")
 PROBABILITIES = (0.15, 0.1)
 LONG_SHARE, IN_A_ROW = 0.9, 5
-"""A run has converged after 5 evaluations in a row with this share of long paths."""
+"""A run has converged if 5 evaluations in a row have at least this share of long paths."""
 
 long_path_curve = partial(recorded_curve, key="env/path_long")
 """Returns the evaluated steps of a run, and the share of long paths at each of them."""
@@ -48,17 +52,17 @@ long_path_curve = partial(recorded_curve, key="env/path_long")
 
 @dataclass(frozen=True)
 class Convergence:
-    """Where a run converged, and whether it stayed there."""
+    """The step at which a run converged, and how often it stayed converged."""
 
     step: int | None
-    """Environment step of the first of the five evaluations; None without convergence."""
+    """Environment step of the first of the five evaluations; None if it did not converge."""
     later_share: float | None
-    """Share of the evaluations after those five that reach 90 % too; None if none follow."""
+    """Share of the later evaluations that also reach 90 %; None if there are none."""
 
 
 def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
-    """Return whether and where a curve of long-path shares converges."""
-    # Numerics: 90 of 100 is enough, however the division rounds.
+    """Return whether and at which step the shares of long paths converge."""
+    # Numerics: 90 of 100 episodes are enough, however the division rounds.
     good = shares >= LONG_SHARE - 1e-9
     for first in range(len(good) - IN_A_ROW + 1):
         if good[first : first + IN_A_ROW].all():
@@ -69,7 +73,7 @@ def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
 
 
 def convergence_of(run: RecordedRun) -> Convergence:
-    """Return whether and where a run in the maze converges."""
+    """Return whether and at which step a run in the maze converges."""
     return find_convergence(*long_path_curve(run))
 
 
@@ -83,20 +87,21 @@ def guard_probability(case: Case) -> float:
     return dict(case.config.env.params)["guard_probability"]
 
 
-def make_cases() -> tuple[Case, ...]:
-    """Return the cases with Appendix A's settings."""
+def make_cases(risk_form: str) -> tuple[Case, ...]:
+    """Return the cases of Table 1, with this risk form for ORAC and WCSAC."""
+    preset = presets.guarded_maze()
+    preset = replace(preset, agent=replace(preset.agent, risk_form=risk_form))
     cases = []
     for probability in PROBABILITIES:
         for algo in ALGOS:
-            config = serialization.override(
-                presets.with_algorithm(presets.guarded_maze(), algo),
+            config = overrides.override(
+                presets.with_algorithm(preset, algo),
                 [f"env.params.guard_probability={probability}"],
             )
-            label, name = (
-                f"{AGENTS[algo]}, guard {probability:g}",
-                f"guard-{probability:g}",
-            )
-            cases.append(Case(label, name, config))
+            # SAC-Lagrangian has a scalar critic in both studies, which share its runs.
+            is_quantile = config.agent.risk_form == "quantile"
+            name = f"{'quantile-' if is_quantile else ''}guard-{probability:g}"
+            cases.append(Case(f"{AGENTS[algo]}, guard {probability:g}", name, config))
     return tuple(cases)
 
 
@@ -104,7 +109,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     """Return Table 1, with the paper's numbers next to ours."""
     columns = (
         *("agent", "guard", "success", "paper", "steps", "paper"),
-        *("stays", "within limit", "seeds"),
+        *("stays", "within limit", "certified", "seeds"),
     )
     note = (
         f"Success means that in {IN_A_ROW} evaluations in a row at least "
@@ -114,9 +119,10 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
         "Stays is the share of a converged seed's later evaluations in which at least "
         f"{LONG_SHARE:.0%} of the episodes still take the long path, averaged over the "
         "converged seeds. Within limit is the number of seeds whose last evaluation has a "
-        "risk of cost within the limit. Brackets are 95 % intervals over seeds "
-        "(Clopper-Pearson; Student's t, widened for skewed data and clipped at the "
-        "number of training steps). Only "
+        "risk of cost within the limit. Certified is the number of seeds whose delivered "
+        "policy is within the limit with 95 % confidence, shown on fresh episodes. Brackets "
+        "are 95 % intervals over seeds (Clopper-Pearson; Student's t, widened for skewed "
+        "data and clipped at the number of training steps). Only "
         "finished runs count."
     )
     notes = [
@@ -127,18 +133,18 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     evaluations = max((len(steps) for steps, _ in curves), default=0)
     if 0 < evaluations < IN_A_ROW:
         notes.append(
-            f"No run can have converged, which takes {IN_A_ROW} evaluations: it has "
-            f"{evaluations}."
+            f"No run can have converged, because that takes {IN_A_ROW} evaluations and no "
+            f"run has more than {evaluations}."
         )
     notes += missing_notes(results)
-    return [Table(TABLE1.title, columns, tuple(map(_row, results)), tuple(notes))]
+    return [Table(TITLE, columns, tuple(map(_row, results)), tuple(notes))]
 
 
 def _row(result: CaseResults) -> tuple[str, ...]:
     algo, probability = result.case.config.algo, guard_probability(result.case)
     printed = paper_row(algo, probability)
     runs = result.finished
-    success = steps = stays = within = "–"
+    success = steps = stays = within = certified = "–"
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
@@ -147,6 +153,9 @@ def _row(result: CaseResults) -> tuple[str, ...]:
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
         within = f"{sum(map(ends_within_limit, runs))} of {len(runs)}"
+        verdicts = [x for run in runs if (x := run.row.get("certified")) is not None]
+        if verdicts:
+            certified = f"{sum(verdicts)} of {len(verdicts)}"
     return (
         AGENTS[algo],
         f"{probability:g}",
@@ -156,6 +165,7 @@ def _row(result: CaseResults) -> tuple[str, ...]:
         "–" if printed["steps"] is None else f"{printed['steps']:,}",
         stays,
         within,
+        certified,
         f"{len(runs)} (paper {result.case.seeds})",
     )
 
@@ -165,7 +175,7 @@ def paper_row(algo: str, probability: float) -> dict[str, Any]:
     agent = algo.replace("-", "_")
     return next(
         row
-        for row in paper_numbers.look_up(("table1_guarded_maze", "rows"))
+        for row in paper_numbers.paper_entry(("table1_guarded_maze", "rows"))
         if row["agent"] == agent and row["guard_probability"] == probability
     )
 
@@ -192,7 +202,7 @@ def _steps_cell(runs: Sequence[RecordedRun]) -> str:
 
 
 def make_figure(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw the share of episodes on the long path, a panel for each probability."""
+    """Draw the share of episodes on the long path, with a panel for each probability."""
     panels = []
     for probability in PROBABILITIES:
         lines = [
@@ -217,18 +227,20 @@ def run_columns(run: RecordedRun) -> dict[str, Any]:
 
 TABLE1 = Study(
     name="table1",
-    title="Convergence to the long path in GuardedMaze",
-    cases=make_cases(),
+    title=TITLE,
+    cases=make_cases("quantile"),
     make_tables=make_tables,
     make_figure=make_figure,
     evaluate_every=lambda steps: 10_000,
     run_columns=run_columns,
+    certifies=True,
 )
+TABLE1_IQN = replace(TABLE1, name="table1-iqn", cases=make_cases("implicit"))
 
 PAPER_PATHS = {"sac-lag": "the short path", "wcsac": "stuck", "orac": "the long path"}
 """The path of each agent in the paper's Figure 1."""
 PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
-"""Heading of each column, and the maze's label for such an episode."""
+"""The maze's label for the episodes that a column counts, by the column's heading."""
 
 
 def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
@@ -249,8 +261,9 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is that of the last checkpoint. It does not see the guard. There is no figure
-    if a run directory is missing, because a record has no policies.
+    The policy is that of the last checkpoint, which the table's last evaluation is about. It
+    does not see the guard. There is no figure if a run directory is missing,
+    because a record has no policies.
     """
     shown = [result for result in results if result.evaluated]
     if not all((result.evaluated[0].path / "checkpoints").is_dir() for result in shown):
@@ -263,7 +276,7 @@ def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
         agent = load(run.path)
         recording = record_episodes(
             start,
-            lambda rows, agent=agent: agent.predict(rows)[0],
+            lambda rows, agent=agent: agent.predict(rows, checkpoint="last")[0],
             seed=run.config.seed,
         )
         episodes += to_trajectories(maze, recording, label)

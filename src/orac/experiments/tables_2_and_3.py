@@ -1,8 +1,8 @@
-"""Tables 2 and 3: Safety-Gymnasium and CityLearn after training; Figure 2.
+"""Tables 2 and 3 and Figure 2: reward and cost in Safety-Gymnasium and CityLearn.
 
-Table 2 has PointGoal1 and PointButton1 with the settings of Appendix A. Figure 2 shows the
-evaluations during the training of the same runs. `ablations` uses the cases, tables and
-curves of Table 2.
+Table 2 shows the last evaluations in PointGoal1 and PointButton1, with the settings of the
+paper's Appendix A. Figure 2 shows all evaluations of the same runs. Table 3 shows the last
+evaluations in CityLearn. `ablations` uses the cases, tables and curves of Table 2.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from orac.config import presets, serialization
+from orac.config import overrides, presets
 from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
-from orac.experiments.study import Case, CaseResults, Study, every_50th
+from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
 from orac.reports.run_reader import flat_config
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("cost/cvar_0.5", "CVaR 0.5", 0.5),
     Column("cost/cvar_0.25", "CVaR 0.25", 0.25),
 )
-"""The paper's columns, in its order."""
+"""The columns of Table 2, in the order of the paper."""
 TAILS = tuple(column.tail for column in COLUMNS if column.tail is not None)
 ROWS = (
     ("sac-lag", 0.5, "sac_lag"),
@@ -51,8 +51,8 @@ def make_case(
 ) -> Case:
     """Return the case of one agent in one environment.
 
-    `change` is a config field and its value. If it is the preset's value, the runs of
-    Table 2 are used; other values get four seeds, as in the paper.
+    `change` is a config field and its value. A case with the preset's value is one of Table
+    2 and shares its runs. A case with another value has four seeds, as in the paper.
     """
     config = presets.preset(algo, ENVIRONMENTS[env])
     # SAC-Lagrangian constrains the mean, so the tail does not matter to it.
@@ -64,7 +64,7 @@ def make_case(
         short, seeds = field.split(".")[-1], 4
         assignments.append(f"{field}={value}")
         label, name = f"{label}, {short} {value:g}", f"{name}-{short}={value:g}"
-    config = serialization.override(config, assignments)
+    config = overrides.override(config, assignments)
     return Case(label, name, config, seeds, tuple(key))
 
 
@@ -91,7 +91,7 @@ def make_env_tables(title: str, results: Sequence[CaseResults]) -> list[Table]:
 
 
 def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw reward, mean cost and CVaR at every tail, a row for each environment."""
+    """Draw reward, mean cost and CVaR at every tail, with a row for each environment."""
     rows = []
     for env, members in by_env(results).items():
         tails = {tail for r in members if (tail := constrained_tail(r)) is not None}
@@ -100,10 +100,10 @@ def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
 
 
 def figure2(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw the same curves with one row per environment and tail, as in the paper.
+    """Draw the curves with one row per environment and tail, as in the paper's Figure 2.
 
-    SAC-Lagrangian is in every row. The paper's bands, half a standard deviation to each
-    side, are `--band half-std`.
+    SAC-Lagrangian is in every row. The paper's bands have half a standard deviation to each
+    side; `--band half-std` draws them.
     """
     rows = []
     for env, members in by_env(results).items():
@@ -123,7 +123,7 @@ def constrained_tail(result: CaseResults) -> float | None:
 def _charts(
     heading: str, results: Sequence[CaseResults], tails: Sequence[float], band: str
 ) -> list[LineChart]:
-    """Return the charts of one row; lines are named without the environment."""
+    """Return the charts of one row; the labels of lines do not have the environment."""
     lines = []
     for result in results:
         agent, _, *changes = result.case.label.split(", ")
@@ -141,7 +141,7 @@ TABLE2 = Study(
     ),
     make_tables=partial(make_env_tables, TITLE),
     make_figure=curves_figure,
-    evaluate_every=every_50th,
+    evaluate_every=steps_between_evaluations,
     tails=TAILS,
 )
 FIGURE2 = replace(TABLE2, name="figure2", make_figure=figure2)
@@ -187,6 +187,6 @@ TABLE3 = Study(
     ),
     make_tables=citylearn_tables,
     make_figure=citylearn_figure,
-    evaluate_every=every_50th,
+    evaluate_every=steps_between_evaluations,
     tails=(0.05,),
 )

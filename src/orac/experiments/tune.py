@@ -1,9 +1,10 @@
 """Search for the settings of an agent with the highest reward within the limits.
 
-A trial is one run in its own process. Optuna's TPE sampler proposes its settings, the
-intermediate evaluations decide whether it is stopped early, and at its end fresh episodes
-of the policy that it delivers give its reward and risk. The study is stored in a database, so the
-same command continues after a stop, and several machines can share one study.
+A trial is one run in its own process. Optuna's TPE sampler proposes the settings of each
+trial. The evaluations during training decide whether a trial is stopped early. At the end
+of a trial, fresh episodes of the policy that it delivers measure its reward and risk. The
+study is stored in a database, so the same command continues it after a stop, and several
+machines can share it.
 """
 
 import json
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.config.validation import check_count, check_range, import_extra, read_text
 from orac.evaluation.result import cost_column
@@ -50,13 +51,13 @@ from orac.runs.progress import clock_text
 STUDY_FILE = "tune.yaml"
 """File that marks a folder of `orac tune` and says which study it belongs to."""
 STARTUP_TRIALS = 5
-"""Trials that run to the end before one can be stopped early."""
+"""Number of trials that must finish before any trial can be stopped early."""
 WARMUP_SHARE = 1 / 3
-"""No trial is stopped before this share of its steps."""
+"""No trial is stopped early before it has taken this share of its steps."""
 TAIL_EPISODES = 10
 """Minimum number of fresh episodes in the smallest tail, if `episodes` is not given."""
 INFEASIBLE = -1e30
-"""Score of an evaluation above its limit; any reward is higher."""
+"""Highest score of an evaluation above a limit; any reward is higher."""
 MAX_TRIALS = 100_000
 
 
@@ -72,10 +73,10 @@ class TuneOptions:
     threads: int = 1
     budget_hours: float = math.inf
     storage: str | None = None
-    """URL of an Optuna storage; None: an SQLite file in `out`."""
+    """URL of an Optuna storage; None means an SQLite file in `out`."""
     study_name: str | None = None
     episodes: int | None = None
-    """Fresh episodes per trial; None: 100, or more for a small tail."""
+    """Fresh episodes per trial; None means 100, or more for a small tail."""
 
 
 def tune(
@@ -88,7 +89,7 @@ def tune(
 ) -> int:
     """Run the trials that are missing, write the results and return the exit code.
 
-    `arguments` are added to the printed `orac train` command.
+    `arguments` are added to the `orac train` command that is printed at the end.
     """
     optuna = import_optuna()
     check_options(options)
@@ -131,11 +132,11 @@ def check_options(options: TuneOptions) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise a `ValueError` if the folder has other files, before anything is written."""
+    """Raise a `ValueError` if the folder has files that `orac tune` did not write."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder to write to, got the file {out}.")
     if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
-        # A first call that was killed early leaves only these.
+        # A first call that was killed early leaves only these files.
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
             return
         raise ValueError(
@@ -164,10 +165,10 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
             ),
         )
     except Exception as error:
-        said = " ".join(str(error).split())[:300].rstrip(".")
+        reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ValueError(
             "--storage must be the URL of a database that Optuna can open, such as "
-            f"sqlite:////shared/study.db or postgresql://user@host/name, but: {said}."
+            f"sqlite:////shared/study.db or postgresql://user@host/name, but: {reason}."
         ) from error
     settings = settings_of(config, space)
     known = study.user_attrs.get("settings")
@@ -198,14 +199,14 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
         for parameter in space
     }
     settings = {
-        **serialization.flatten(serialization.to_dict(config)),
+        **overrides.flatten(serialization.to_dict(config)),
         **{f"the space of {name}": values for name, values in searched.items()},
     }
     return json.loads(json.dumps(settings))
 
 
 def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ: name to (ours, theirs)."""
+    """Return our and their value of each setting that differs, by name."""
     names = {**ours, **theirs}
     return {
         name: (ours.get(name), theirs.get(name))
@@ -215,7 +216,10 @@ def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, An
 
 
 def check_same_study(study: Any, options: TuneOptions) -> None:
-    """Raise a `ValueError` if the folder has the runs of another study; mark a new one."""
+    """Raise a `ValueError` if the folder has the trials of another study.
+
+    A new folder is marked with the file `STUDY_FILE`.
+    """
     file, token = options.out / STUDY_FILE, study.user_attrs["token"]
     if not file.is_file():
         note = {"study": study.study_name, "token": token}
@@ -232,7 +236,7 @@ def check_same_study(study: Any, options: TuneOptions) -> None:
 
 
 class Tuner:
-    """Asks the study for trials, trains them and tells the study their results."""
+    """Asks the Optuna study for trials, trains them and reports their results to it."""
 
     def __init__(
         self,
@@ -255,7 +259,10 @@ class Tuner:
         self._killed: set[PlannedRun] = set()
 
     def run(self, backend: Processes, signals: Sequence[int]) -> bool:
-        """Run trials until the study has enough; return whether it was stopped earlier."""
+        """Run trials until the study has as many as the options ask for.
+
+        Returns whether the search was stopped before that.
+        """
         started, stopping = time.monotonic(), ""
         self._propose_preset()
         interrupted = self._unfinished_here()
@@ -292,18 +299,18 @@ class Tuner:
         outside = [name for name, value in values.items() if value is None]
         if outside and not self._study.get_trials(deepcopy=False):
             self._log(
-                f"The config's own {outside[0]} is outside the space, so no trial has the "
-                "config's settings."
+                f"The value of {outside[0]} in the config is outside the space, so no trial "
+                "has exactly the settings of the config."
             )
         if not outside:
             self._study.enqueue_trial(values, skip_if_exists=True)
 
     def _missing(self) -> int:
-        """Return how many trials are still to be started."""
+        """Return how many trials have not started yet."""
         waiting = self._optuna.trial.TrialState.WAITING
         trials = self._study.get_trials(deepcopy=False)
-        begun = sum(trial.state != waiting for trial in trials)
-        return max(self._options.trials - begun, 0)
+        started = sum(trial.state != waiting for trial in trials)
+        return max(self._options.trials - started, 0)
 
     def _unfinished_here(self) -> deque[Any]:
         """Return the trials that an earlier call with this folder left unfinished."""
@@ -349,7 +356,7 @@ class Tuner:
         return True
 
     def _should_prune(self, run: PlannedRun) -> bool:
-        """Report new evaluations; return whether the trial is worse than most others."""
+        """Report a run's new evaluations; return whether to stop its trial early."""
         file = run.path / "evaluations.csv"
         size = file.stat().st_size if file.is_file() else 0
         if size == self._sizes.get(run, 0):
@@ -365,7 +372,7 @@ class Tuner:
         return prune and step < run.total_steps
 
     def _finish(self, outcome: Outcome, backend: Processes, stopping: bool) -> None:
-        """Tell the study how a trial ended."""
+        """Tell the study how a trial ended, or start a killed trial once more."""
         run, states = outcome.run, self._optuna.trial.TrialState
         trial = self._trials[run]
         time_text = clock_text(outcome.seconds)
@@ -400,7 +407,7 @@ class Tuner:
         trial.set_user_attr("reward", reward)
         trial.set_user_attr("risks", [*risks])
         with warnings.catch_warnings():
-            # A process that ended before `tell` may have set them already.
+            # An earlier process may have set them and ended before it called `tell`.
             warnings.filterwarnings("ignore", "The constraint value is ignored")
             for constraint, excess in zip(
                 run.config.constraints, excesses(risks, run.config), strict=True
@@ -413,7 +420,7 @@ class Tuner:
         self._log(f"failed    trial {trial.number}: {error}")
 
     def write_results(self, arguments: str) -> bool:
-        """Print the feasible trials and write best.yaml and the page.
+        """Print the trials within the limits, and write best.yaml and the page.
 
         Returns whether any trial is within the limits.
         """
@@ -423,7 +430,7 @@ class Tuner:
         complete = [trial for trial in trials if trial.state == states.COMPLETE]
         points = [self._point(trial) for trial in complete]
         ranked = sorted((p for p in points if p.feasible), key=lambda p: -p.reward)
-        table = trials_table(ranked, self._space, config, notes_of(trials, points))
+        table = trials_table(ranked, self._space, config, trial_notes(trials, points))
         log("")
         log(to_text(table))
         best = ""
@@ -469,7 +476,7 @@ def default_episodes(config: Config) -> int:
 
 
 def excesses(risks: Sequence[float], config: Config) -> list[float]:
-    """Return how far each risk is above its limit, in units of the limit; 0 is at the limit."""
+    """Return how far each risk is above its limit, in units of `Constraint.unit`."""
     return [
         (risk - constraint.limit) / (constraint.unit or 1.0)
         for risk, constraint in zip(risks, config.constraints, strict=True)
@@ -479,8 +486,8 @@ def excesses(risks: Sequence[float], config: Config) -> list[float]:
 def score(reward: float, excess: Sequence[float]) -> float:
     """Return the number by which evaluations are compared to prune trials.
 
-    Within the limits it is the reward. Above a limit it is lower than any reward and falls
-    with the risk.
+    Within the limits it is the reward. Above a limit it is lower than any reward, and it
+    decreases as the risk increases.
     """
     worst = max(excess, default=0.0)
     return reward if worst <= 0 else INFEASIBLE * (1 + min(worst, 1e6))
@@ -489,7 +496,10 @@ def score(reward: float, excess: Sequence[float]) -> float:
 def read_evaluations(
     run: PlannedRun,
 ) -> list[tuple[int, float, tuple[float, ...]]]:
-    """Return step, mean reward and risks of each evaluation of a run so far."""
+    """Return step, mean reward and risks of each evaluation of a run so far.
+
+    Evaluations with a non-finite episode are left out.
+    """
     found = read_run(run.path)
     steps, rewards = evaluation_curve(found, "reward")
     risks = [
@@ -511,7 +521,7 @@ def read_fresh(run: PlannedRun) -> tuple[float, tuple[float, ...]]:
 
 
 def risk_text(risks: Sequence[float], config: Config) -> str:
-    """Return ", risk 4.2 (limit 5)" for every constraint."""
+    """Return a text such as ", risk 4.2 (limit 5)", with one part per constraint."""
     several = len(config.constraints) > 1
     return "".join(
         f", risk{f' of {c.name}' * several} {number(risk)} (limit {c.limit:g})"
@@ -545,7 +555,7 @@ def trials_table(
     return Table(title, columns, rows, tuple(notes))
 
 
-def notes_of(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
+def trial_notes(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
     """Return sentences about the trials that the table leaves out."""
     above = sum(not point.feasible for point in points)
     states = [trial.state.name for trial in trials]

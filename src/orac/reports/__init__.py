@@ -1,1 +1,1 @@
-"""Reports about runs: tables, figures, pictures and HTML pages."""
+"""Reports on runs: tables, figures, pictures and HTML pages."""

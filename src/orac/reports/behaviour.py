@@ -1,9 +1,9 @@
-"""Pictures of what policies do: paths through the maze, days of a building.
+"""Draw how policies behave: their paths through the maze, or ten days of a building.
 
-A run is shown with the policy that it delivers, or else with that of its newest checkpoint.
-All policies of an environment are recorded from the same initial states. Runs without a
-checkpoint are listed in a note. Only GuardedMaze and CityLearn have pictures. Needs
-matplotlib.
+A run is shown with the policy that it delivers or, if there is none, with the policy of its
+newest checkpoint. All policies of an environment start from the same initial states. Runs
+without a checkpoint are listed in a note. Only GuardedMaze and CityLearn have pictures.
+Drawing needs matplotlib.
 """
 
 import io
@@ -24,18 +24,19 @@ from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.charts import COLOURS, INK
-from orac.reports.matplotlib_figures import new_figure
+from orac.reports.matplotlib_figures import new_figure, save_figure
 from orac.reports.run_reader import Group, Results, Run, count
+from orac.runs.atomic_io import make_directory
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import safe_name
-from orac.training import device_loop
-from orac.training.delivery import certified_place, delivered
+from orac.training import delivery, device_loop
+from orac.training.delivery import certified_index, delivered, uses_mean
 from orac.training.state import compiled_policy, learner_for, without_seed
 
 _EPISODES, _MAX_RUNS = 5, 10
-"""Episodes of each run, and runs of each group, that are drawn in the maze."""
+"""Number of episodes per run, and maximum number of runs per group, drawn in the maze."""
 _MAX_BUILDINGS, _HOURS = 8, 24 * 10
-"""Maximum number of groups that are drawn, and the hours that are shown."""
+"""Maximum number of groups whose building is drawn, and number of hours shown."""
 _MAX_NAMED = 3
 """A note names at most this many runs without a checkpoint and counts the others."""
 
@@ -61,13 +62,13 @@ class Picture:
 def save_pictures(
     results: Results, directory: Path, suffix: str = ".png"
 ) -> list[Path]:
-    """Write every picture of every environment to a file, and return the paths."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write the pictures of all environments to files, and return their paths."""
+    make_directory(directory)
     written = []
     for env_id, groups in results.by_env().items():
         for picture in behaviour_pictures(groups)[0]:
             path = directory / f"{safe_name(f'{env_id}-{picture.name}')}{suffix}"
-            picture.figure.savefig(path)
+            save_figure(picture.figure, path)
             written.append(path)
     return written
 
@@ -118,7 +119,10 @@ def make_env(run: Run) -> Environment:
 
 
 def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
-    """Return the policy of a run or rule; None for a run without a checkpoint."""
+    """Return the policy of a run or a rule as a function of observations.
+
+    Returns None for a run without a checkpoint.
+    """
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
     config = without_seed(run.config)
@@ -127,16 +131,19 @@ def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
             f"its encoder, {config.agent.encoder}, is code that a report does not import."
         )
     template = _state_template(env, config)
-    loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(template)
+    loaded = Checkpoints(_training_path(run) / "checkpoints").load_latest(
+        template, part=True
+    )
     if loaded is None:
         return None
-    state, uses_mean = loaded.state, config.evaluation.deterministic
+    state = loaded.state
     policy = deployed_policy(state.agent)
-    place = certified_place(_training_path(run), state.candidates)
+    place = certified_index(_training_path(run), state.candidates)
     best = delivered(state.candidates, place) if state.candidates else None
+    mean_action = uses_mean(state.agent, config)
     if best is not None:
-        policy, uses_mean = best.policy, not best.samples
-    act, steps = compiled_policy(env.spec, config, uses_mean), count_from()
+        policy, mean_action = best.policy, not best.samples
+    act, steps = compiled_policy(env.spec, config, mean_action), count_from()
     return lambda observations: act(policy, jax.random.key(next(steps)), observations)
 
 
@@ -147,10 +154,17 @@ def _training_path(run: Run) -> Path:
 
 @lru_cache(maxsize=32)
 def _state_template(env: Environment, config: Config) -> Any:
-    """Return the shapes of a training state, which all seeds of a group share."""
+    """Return the part of a training state that pictures need, which all seeds share.
+
+    It has no replay and no measurements, and only the shapes of the other arrays.
+    """
     learner = learner_for(env.spec, config)
     make = partial(device_loop.init, env=env, learner=learner, config=config)
-    return jax.eval_shape(make, jax.random.key(0))._replace(replay=())
+    state = jax.eval_shape(make, jax.random.key(0))
+    # The candidates are made here, because `eval_shape` would turn their doubles into
+    # floats.
+    candidates = delivery.init(state.agent, config) if state.candidates else ()
+    return state._replace(replay=(), measured=(), candidates=candidates)
 
 
 def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
@@ -166,7 +180,7 @@ def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
 
 
 def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> Any:
-    """Draw one maze per group, with paths in the colour of its place in `labels`."""
+    """Draw one maze per group, in the colour that belongs to its label's index in `labels`."""
     from orac.envs.maze.drawing import draw_map, to_trajectories
 
     columns = 2 if len(recorded) == 4 else min(len(recorded), 3)
@@ -201,7 +215,7 @@ def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> A
 
 
 def _outcomes(runs: Sequence[Recorded]) -> str:
-    """Return one line per labelled outcome, with its number of episodes."""
+    """Return one line per outcome that occurred, with its number of episodes."""
     lines = []
     for metric in runs[0][0].spec.metrics:
         codes = np.concatenate([found.metrics[metric.name] for _, found in runs])
@@ -211,7 +225,10 @@ def _outcomes(runs: Sequence[Recorded]) -> str:
 
 
 def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """Draw ten days of one building for each group's first seed, with the same outages."""
+    """Draw ten days of one building for the first seed of each group.
+
+    All pictures show the same outages.
+    """
     from orac.envs.citylearn.drawing import plot_episode
 
     recorded, notes = _record(groups[:_MAX_BUILDINGS], 1, 1)
@@ -219,7 +236,7 @@ def _building_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
     pictures = []
     for label, [(env, recording)] in recorded.items():
         figure = plot_episode(env, recording.observations[:, 0], hours=(0, _HOURS))
-        # A page shows two pictures per row; smaller figures keep their text readable.
+        # A page shows two pictures per row. Their text is larger if the figure is smaller.
         figure.set_size_inches(8.0, 6.0)
         title = f"{label}, seed {seeds[label]}: the first ten days"
         pictures.append(Picture(f"days-{label}", title, figure))

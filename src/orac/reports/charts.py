@@ -1,8 +1,8 @@
-"""The charts of reports and figures.
+"""Compute the charts of reports and figures from groups of runs.
 
-Every chart is computed here from groups of runs, independently of how it is drawn:
-`matplotlib_figures` and `plotly_figures` draw charts. Learning curves and
-performance profiles are `LineChart`s; cost distributions are `CostHistogram`s.
+A chart does not depend on how it is drawn: both `matplotlib_figures` and `plotly_figures`
+draw these charts. Learning curves and performance profiles are `LineChart`s, and cost
+distributions are `CostHistogram`s.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ import numpy as np
 
 from orac.config.schema import Constraint
 from orac.core.risk import cvar
-from orac.evaluation.certificates import round_up
-from orac.evaluation.intervals import performance_profile
+from orac.evaluation.cvar_bounds import round_up
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
+from orac.evaluation.seed_intervals import performance_profile
 from orac.reports.run_reader import Group, Run, cost_names, count
 from orac.reports.seed_statistics import (
     Curve,
@@ -31,7 +31,7 @@ from orac.reports.seed_statistics import (
     seed_values,
     single_run_curve,
 )
-from orac.training.measurement import held_measure
+from orac.training.measurement import limited_measure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -46,7 +46,7 @@ class Line:
     num_seeds: int
     curve: Curve
     seed_curves: tuple[SeedCurve, ...] = ()
-    """Curve of each seed, to be drawn faintly; empty where they would add nothing."""
+    """Curve of each seed, drawn faintly; empty for one seed, a rule or a profile."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Mark:
     x: float
     y: float
     text: str
+    """Text that appears when the pointer is over the mark."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,7 @@ class LineChart:
     lines: tuple[Line, ...]
     limits: tuple[float, ...] = ()
     limit_axis: Literal["x", "y"] = "y"
+    """Axis to which the limits belong."""
     is_share: bool = False
     """Whether the y axis shows shares from 0 to 1."""
     is_stepped: bool = False
@@ -78,6 +80,16 @@ class LineChart:
     wide_until: int = 0
     """If above 0, the chart has the page's width and its x axis ends at this step."""
 
+    @property
+    def x_range(self) -> tuple[float, float] | None:
+        """Range of the x axis; None if it follows from the points.
+
+        A single point would have an axis of thousandths around it.
+        """
+        steps = np.concatenate([[], *(line.curve.x for line in self.lines)])
+        end = self.wide_until or (steps[0] if len(np.unique(steps)) == 1 else 0)
+        return (0.0, 1.01 * float(end)) if end > 0 else None
+
 
 @dataclass(frozen=True, eq=False)
 class HistogramRow:
@@ -85,7 +97,7 @@ class HistogramRow:
 
     label: str
     num_seeds: int
-    """0 for episodes that are not the evaluations of training runs."""
+    """Number of seeds in the group; 0 for a single evaluation, which has no group."""
     counts: np.ndarray
     """Episodes in each bin."""
     var: float
@@ -95,7 +107,10 @@ class HistogramRow:
 
     @property
     def stems(self) -> list[tuple[str, float, float, str]]:
-        """Name, cost, height and label of the marks at VaR and CVaR, which may coincide."""
+        """Name, cost, height and label of the marks at VaR and CVaR.
+
+        The heights differ, so that both marks are visible if VaR equals CVaR.
+        """
         label = f"CVaR {self.cvar:.4g} at {self.tail:g}"
         var = ("VaR", self.var, 0.9, f"VaR {self.var:.4g}")
         return [var, ("CVaR", self.cvar, 0.6, label)]
@@ -129,8 +144,11 @@ def report_charts(groups: Sequence[Group]) -> list[Chart]:
 
 
 def overview_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return the measured risk, the multiplier, and the learning curves without repeats."""
-    # A cost with one risk measure has its chart of CVaR already.
+    """Return the charts of measured risk and multiplier, then the learning curves.
+
+    A CVaR that is shown as the measured risk is not repeated among the learning curves.
+    """
+    # If all groups limit the same CVaR of a cost, it is shown as the measured risk.
     shown = {
         _cvar_title(cost_column(c.name), c.tail)
         for group in groups
@@ -142,7 +160,7 @@ def overview_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return each constraint's measured risk with its limit, followed by its multiplier.
+    """Return two charts per constrained cost: its measured risk, and its multiplier.
 
     The measured risk is the constrained risk of the episodes of each evaluation. Marks show
     the policies that the runs deliver.
@@ -158,11 +176,13 @@ def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
                     marks += [_delivered_mark(group, run, place) for run in group.runs]
         shown = tuple(mark for mark in marks if mark is not None)
         note = (
-            "Risk of the whole episodes of each evaluation. Bands are 95 % intervals over "
-            "seeds or, for a single seed, over the episodes of the evaluation."
+            "Lines show the risk of the whole episodes of each evaluation. Bands are 95 % "
+            "intervals over seeds or, for a single seed, over the episodes of the evaluation."
         )
         if shown:
-            note += " A star is the policy that a run delivers, at its measured risk."
+            note += (
+                " A star marks the policy that a run delivers, at its measured risk."
+            )
         chart = LineChart(
             f"Measured risk of {cost_column(name)} ({_measures(groups, name)})",
             "environment steps",
@@ -173,7 +193,7 @@ def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
         )
         key = f"constraint/multiplier/{name}"
         pair = chart, _metric_chart(f"Multiplier of {name}", groups, key)
-        # One below the other, with equal x axes.
+        # A page shows the two charts one below the other, with equal x axes.
         charts += [replace(one, wide_until=end) for one in pair]
     return charts
 
@@ -186,7 +206,10 @@ def _measures(groups: Sequence[Group], name: str) -> str:
 
 
 def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | None:
-    """Return the constrained risk in the evaluations of a group."""
+    """Return the line of a group's constrained risk in its evaluations.
+
+    The line of a rule extends to step `end`.
+    """
     column, measure = cost_column(constraint.name), constraint.measure
     read = partial(evaluation_curve, column=column, measure=measure)
     line = _group_line(group, column, read, "interval", end)
@@ -196,10 +219,13 @@ def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | Non
 
 
 def _delivered_mark(group: Group, run: Run, place: int) -> Mark | None:
-    """Return the mark of a run's delivered policy; `place` is that of the constraint."""
+    """Return the mark of the policy that a run delivers; None if it cannot be shown.
+
+    `place` is the index of the constraint.
+    """
     policy, config = run.delivered, run.config
     constraint = config.constraints[place]
-    if policy is None or held_measure(constraint, config) != constraint.measure:
+    if policy is None or limited_measure(constraint, config) != constraint.measure:
         return None
     certified = ""
     if policy.bounds:
@@ -219,10 +245,11 @@ def learning_charts(
     tails: Sequence[float] | None = None,
     band: str = "interval",
 ) -> list[LineChart]:
-    """Return reward, mean cost and CVaR of cost in evaluations against steps.
+    """Return charts of reward, mean cost and CVaR of cost in evaluations against steps.
 
     `heading` goes before the first title. `tails` are the tails of CVaR, by default those
-    of the groups' constraints on that cost. Groups without runs are left out.
+    of the groups' constraints on that cost. `band` is one of `seed_statistics.BANDS`.
+    Groups without runs are left out.
     """
     groups = [group for group in groups if group.runs]
     known_tails = common_tails(groups)
@@ -245,7 +272,7 @@ def _cvar_title(column: str, tail: float) -> str:
 
 
 def training_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return the reward during training and the total cost paid so far."""
+    """Return charts of the reward during training, and of the total cost paid so far."""
     columns = dict.fromkeys(k for g in groups for run in g.runs for k in run.metrics)
     titles = {"train/reward": "Reward while training"} | {
         key: f"Total {key.removeprefix('train/cumulative_')} paid while training"
@@ -256,16 +283,17 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return each constraint's risk in the window, and in the critics.
+    """Return charts of each constraint's risk in the window and in the critics' units.
 
-    The window of episodes exists only where the multiplier follows its risk.
+    The window has the last episodes of the deployed policy. It exists only in runs whose
+    multiplier follows the risk of the window.
     """
     charts = []
     runs = [run for group in groups for run in group.runs]
     for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
         window = f"measured/risk/{name}"
         if any(window in run.metrics for run in runs):
-            title = f"Risk of {name} in the window that steers the multiplier"
+            title = f"Risk of {name} in the multiplier's window"
             charts.append(_metric_chart(title, groups, window, _limits(groups, name)))
         last = [metric_curve(run, f"constraint/limit/{name}")[1][-1:] for run in runs]
         limits = np.unique(np.round(np.concatenate([[], *last]), 6)).tolist()
@@ -306,13 +334,16 @@ def curve_chart(
 def _group_line(
     group: Group, key: str, read: Callable[[Run], SeedCurve], band: str, end: int
 ) -> Line | None:
-    """Return the line of one group up to step `end`; None if it has no values."""
+    """Return the line of one group; None if it has no values.
+
+    The line of a rule extends to step `end`.
+    """
     curves = [curve for run in group.runs if len((curve := read(run))[0])]
     if not curves:
         return None
     mean = average_curves(curves, group, key, band)
     if group.is_rule and len(mean.x) == 1 and end > mean.x[0]:
-        # A rule does not learn: its line is horizontal.
+        # A rule does not learn, so its line is horizontal.
         mean = replace(mean[[0, 0]], x=np.array([0.0, end]))
     shown = curves if len(curves) > 1 and not group.is_rule else ()
     return Line(group.label, len(curves), mean, tuple(shown))
@@ -364,7 +395,7 @@ def _profile_chart(
 
 
 def _left_out_note(groups: Sequence[Group]) -> str:
-    reasons = ("no evaluation", "one seed", "not a number for each seed")
+    reasons = ("no evaluation", "one seed", "a seed without this number")
     parts = [
         f"{x.label} ({'a rule' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
         for x in groups
@@ -373,7 +404,10 @@ def _left_out_note(groups: Sequence[Group]) -> str:
 
 
 def cost_histogram(groups: Sequence[Group], name: str) -> CostHistogram:
-    """Return the costs of the last evaluations, all seeds together, with VaR and CVaR."""
+    """Return the distribution of a cost in the last evaluations, with VaR and CVaR.
+
+    The episodes of all seeds of a group are pooled.
+    """
     pooled = [(g, costs) for g in groups if len(costs := pooled_costs(g, name))]
     edges = cost_bins([costs for _, costs in pooled])
     tails = common_tails(groups).get(name, [])
@@ -390,7 +424,7 @@ def cost_histogram(groups: Sequence[Group], name: str) -> CostHistogram:
 def evaluation_histogram(
     costs: np.ndarray, name: str, constraint: Constraint | None
 ) -> CostHistogram:
-    """Return one cost of the episodes of one evaluation, with VaR, CVaR and its limit."""
+    """Return the distribution of a cost in one evaluation, with VaR, CVaR and limit."""
     edges = cost_bins([costs])
     tail = constraint.tail if constraint else 1.0
     limits = (constraint.limit,) if constraint else ()
@@ -416,7 +450,7 @@ def _histogram_row(
 def _histogram(
     name: str, title: str, edges: np.ndarray, rows: Sequence[HistogramRow]
 ) -> CostHistogram:
-    """Return rows with the same bins as a chart that shows all bins and limits."""
+    """Make a chart of rows that share their bins; its x axis shows all bins and limits."""
     ends = [edges[0], edges[-1], *(limit for row in rows for limit in row.limits)]
     pad = 0.03 * (max(ends) - min(ends))
     column = cost_column(name)
@@ -426,7 +460,10 @@ def _histogram(
 
 
 def pooled_costs(group: Group, name: str) -> np.ndarray:
-    """Return one cost of all last evaluations in which every episode is finite."""
+    """Return one cost of the episodes of all last evaluations of a group.
+
+    Evaluations with a non-finite episode are left out.
+    """
     parts = [
         last_evaluation(run).cost[:, run.cost_names.index(name)]
         for run in group.evaluated
@@ -436,7 +473,11 @@ def pooled_costs(group: Group, name: str) -> np.ndarray:
 
 
 def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the edges of common bins: one bin per whole number if possible, else 40."""
+    """Return the edges of common bins.
+
+    There is one bin per whole number if all costs are whole and not too far apart, and
+    otherwise there are 40 bins.
+    """
     values = np.concatenate([np.zeros(1), *costs])
     low, high = float(values.min()), float(values.max())
     if (values == np.round(values)).all() and high - low <= 60:
@@ -445,6 +486,6 @@ def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _limits(groups: Sequence[Group], name: str) -> list[float]:
-    """Return every limit on the risk of a cost."""
+    """Return all limits on the risk of a cost, in ascending order."""
     constraints = [c for group in groups for c in group.config.constraints]
     return sorted({c.limit for c in constraints if c.name == name})

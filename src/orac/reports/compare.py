@@ -1,9 +1,10 @@
-"""Compare groups of runs: who is best, how two sets of runs differ, and in which fields.
+"""Compare groups of runs: find the best group, and show how two sets of runs differ.
 
-`find_wins` ranks the groups of an environment, and `compare` makes tables about two sets
-of runs. One group is clearly ahead of another if the interval of their difference excludes
-0. Where all seeds of both groups agree there is no such interval, and the interval of the
-probability of improvement must exclude 0.5. Runs are never paired by seed.
+`find_wins` finds the best group of an environment for each metric, and `compare` makes
+tables about two sets of runs. One group is clearly ahead of another if the interval of the
+difference of their means excludes 0. If all seeds of each group are equal, there is no such
+interval. Then the interval of the probability of improvement must exclude 0.5. Runs are
+never paired by seed.
 """
 
 import math
@@ -13,16 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orac.evaluation.intervals import (
+from orac.evaluation.result import cost_column
+from orac.evaluation.seed_intervals import (
     ALL_EQUAL,
     Interval,
     difference_interval,
     probability_of_improvement,
 )
-from orac.evaluation.result import cost_column
 from orac.reports.run_reader import (
     Group,
     Results,
+    comparison_notes,
     count,
     differing_fields,
     flat_config,
@@ -46,10 +48,13 @@ from orac.reports.tables import Table, cell
 def _lead(
     ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL, by_ranks: bool = True
 ) -> int:
-    """Return 1 or -1 if ours are clearly higher or lower than theirs, and 0 otherwise."""
+    """Return 1 if ours are clearly higher than theirs, -1 if clearly lower, 0 otherwise.
+
+    `by_ranks` allows a comparison by ranks if all values of each side are equal.
+    """
     found, zero = difference_interval(ours, theirs, level), 0.0
     if found.method == ALL_EQUAL and by_ranks:
-        # Ranks can tell groups without any spread apart, given enough seeds.
+        # With enough seeds, ranks can show a difference of groups that have no spread.
         found, zero = probability_of_improvement(ours, theirs, level), 0.5
     if found.low is None or found.high is None:
         return 0
@@ -65,6 +70,7 @@ class Win:
     """Labels of the groups that share the best mean; usually one."""
     value: Interval
     ahead_of: tuple[str, ...]
+    """Labels of the groups that the best is clearly ahead of."""
     unclear: tuple[str, ...]
     """Labels of the groups that the best is not clearly ahead of."""
 
@@ -75,9 +81,9 @@ class Win:
 
 
 def find_wins(groups: Sequence[Group]) -> list[Win]:
-    """Return the winner of each metric that has a better direction.
+    """Return the winner of each metric for which higher or lower is better.
 
-    The reward is ranked twice if only some groups keep their limits.
+    If only some groups are within their limits, the reward also has a winner among these.
     """
     groups = [group for group in groups if group.evaluated]
     tails = common_tails(groups)
@@ -106,10 +112,10 @@ def _keeps_limits(group: Group, values: SeedValues) -> bool:
 def _find_win(
     metric: Metric, entries: Sequence[tuple[Group, SeedValues]]
 ) -> Win | None:
-    """Return the winner; None if no group has a number for every seed.
+    """Return the winner of one metric; None if no group has it for all of its seeds.
 
-    All pairs of groups are compared and the best group is not known beforehand, so each
-    pair gets its share of the error level (Bonferroni).
+    The best group is not known beforehand, so all pairs of groups count as comparisons, and
+    each pair gets an equal share of the error probability (Bonferroni).
     """
     sign = 1 if metric.better == "higher" else -1
     means = {
@@ -151,9 +157,10 @@ def describe_wins(found: Sequence[Win]) -> str:
 
 
 def config_table(groups: Sequence[Group]) -> Table | None:
-    """Return the fields in which the groups' configs differ; None if there are none.
+    """Return a table of the fields in which the configs differ; None if there are none.
 
-    A rule uses only the environment and the constraints of its config.
+    A rule (a hand-coded baseline) uses only the environment and the constraints of its
+    config, so its other cells have a dash.
     """
     for_rules = ("algo", "env", "constraints")
     trained = [group for group in groups if not group.is_rule]
@@ -169,9 +176,9 @@ def config_table(groups: Sequence[Group]) -> Table | None:
     flat = [flat_config(group.config) for group in groups]
     rows = []
     for name in dict.fromkeys(x for fields in flat for x in fields if x in names):
-        means_nothing = name.partition(".")[0] not in for_rules
+        only_trained = name.partition(".")[0] not in for_rules
         cells = [
-            "–" if group.is_rule and means_nothing else str(fields.get(name, "–"))
+            "–" if group.is_rule and only_trained else str(fields.get(name, "–"))
             for group, fields in zip(groups, flat, strict=True)
         ]
         rows.append((name, *cells))
@@ -181,20 +188,21 @@ def config_table(groups: Sequence[Group]) -> Table | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of both groups."""
+    """One metric of two groups, and the difference of its means."""
 
     metric: Metric
     ours: Interval
     theirs: Interval
     difference: Interval
     improvement: Interval | None
-    """P(a run of ours is better than one of theirs); None if no direction is better."""
+    """P(a run of ours is better than one of theirs); None if neither direction is better."""
     lead: int
-    """1 if ours is clearly better (or higher), -1 if clearly worse, 0 if unclear."""
+    """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If neither
+    direction is better, 1 is clearly higher and -1 clearly lower."""
 
     @property
     def verdict(self) -> str:
-        """Which side is better, or why that is unclear."""
+        """Text that says which side is better, or that this is unclear."""
         if self.lead and self.metric.better:
             return "A better" if self.lead > 0 else "B better"
         if self.lead:
@@ -215,25 +223,26 @@ def compare(
         raise ValueError(
             f"A and B must be different runs, but both hold {shared[0]}"
             f"{f' and {len(shared) - 1} more' if len(shared) > 1 else ''}. "
-            "Name two directories neither of which lies in the other."
+            "Name two directories that have no run in common."
         )
     for name, side in zip("AB", sides, strict=True):
         if not any(group.evaluated for group in side.groups):
             first = side.groups[0].runs[0].path
             raise ValueError(
-                f"{name} must have runs with evaluations, but none has any, for example "
-                f"{first}. Train it to its first evaluation (evaluation.every), or evaluate "
-                f"it: orac evaluate {first} --out DIR"
+                f"{name} must have at least one run with an evaluation, but has none. Train "
+                f"{first} to its first evaluation (evaluation.every), or evaluate it: orac "
+                f"evaluate {first} --out DIR"
             )
     pairs, notes = match_groups(*sides)
     tables = []
     for pair in pairs:
         tables.append(_difference_table(pair))
+        notes += comparison_notes(pair[0].env_id, pair)
         named = [replace(group, label=x) for group, x in zip(pair, "AB", strict=True)]
         configs = config_table(named)
         tables += [configs] if configs else []
     notes = (*tables[0].notes, *sides[0].notes, *sides[1].notes, *notes)
-    return [replace(tables[0], notes=notes), *tables[1:]]
+    return [replace(tables[0], notes=(*dict.fromkeys(notes),)), *tables[1:]]
 
 
 def match_groups(
@@ -241,7 +250,8 @@ def match_groups(
 ) -> tuple[list[tuple[Group, Group]], list[str]]:
     """Return the pairs to compare, and notes on groups that have no counterpart.
 
-    Groups are paired by environment, and by label if a side has several groups there.
+    Groups are paired by environment and label. If each side has one group in an
+    environment, these two are paired whatever their labels are.
     """
     pairs, notes = [], []
     sides = ours.by_env(), theirs.by_env()
@@ -263,8 +273,8 @@ def match_groups(
             for side in (ours, theirs)
         ]
         raise ValueError(
-            "A and B must have an environment in common, and in it one config each or "
-            f"agents with the same label. A has {listed[0]}; B has {listed[1]}. "
+            "A and B must have an environment in common, in which each has one config or "
+            f"both have an agent with the same label. A has {listed[0]}; B has {listed[1]}. "
             "Name directories that hold one config each."
         )
     return pairs, notes
@@ -311,11 +321,12 @@ def _difference_table(groups: tuple[Group, Group]) -> Table:
         for side, group in zip("AB", groups, strict=True)
     ]
     note = (
-        f"{', '.join(sides)}. Means over seeds with {100 * LEVEL:g} % intervals. P(A better) "
-        "is the probability that a run of A beats a run of B; ties count half. A difference "
-        "is clear if its interval excludes 0 or, where all seeds of both are equal, if the "
-        "interval of P(A better) excludes 0.5. The interval of the difference is Student's; "
-        "that of P(A better) uses only ranks and stays wide with few seeds."
+        f"{', '.join(sides)}. The numbers are means over seeds with {100 * LEVEL:g} % "
+        "intervals. P(A better) is the probability that a run of A beats a run of B; ties "
+        "count half. A difference is clear if its interval excludes 0 or, if all seeds of "
+        "each side are equal, if the interval of P(A better) excludes 0.5. The interval of "
+        "the difference is Welch's t interval. The interval of P(A better) uses only ranks "
+        "and stays wide with few seeds."
     )
     columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
     return Table(f"A and B in {groups[0].env_id}", columns, rows, (note,))

@@ -1,8 +1,8 @@
-"""The HTML report: one file with tables, plotly charts, pictures and configs.
+"""Make the HTML report: one file with tables, plotly charts, pictures and configs.
 
-The page opens offline: plotly.js is inlined once, and a content security policy makes the
-browser refuse every request. Text from runs is always escaped. `plotly_figures` draws the
-charts as plain lists and dicts, so that only `plotly_source` needs the Python package.
+The page works offline. It contains plotly.js, and its content security policy makes the
+browser refuse every network request. Text from runs is always escaped. `plotly_figures`
+returns charts as plain lists and dicts, so only `plotly_source` needs the package plotly.
 """
 
 import base64
@@ -23,7 +23,7 @@ from orac.reports.run_reader import Group, Results, count, full_label
 from orac.reports.tables import Table, to_html
 
 _PICTURE_BYTES = 3_000_000
-"""Total size of the PNG files that a page includes; further files are only named."""
+"""Maximum total size of the PNG files in a page; further files are only named."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -34,9 +34,10 @@ def make_page(
     runs: Table,
     roots: Sequence[Path],
 ) -> str:
-    """Return the whole page as text, with the PNG files in `roots`.
+    """Return the whole page as text.
 
-    `env_tables` has the tables above and below the charts of each environment.
+    `env_tables` has the tables above and below the charts of each environment. The page
+    includes the PNG files in `roots`, in the run directories and in their parents.
     """
     plots: list[dict[str, Any]] = []
     sections = []
@@ -59,8 +60,9 @@ def make_page(
         f"<section><h2>Runs</h2>{to_html(runs)}</section>",
     ]
     lead = (
-        f"<p>{count(len(results.runs), 'run')} in {count(len(results.groups), 'group')} of equal "
-        f"configs, {count(len(results.by_env()), 'environment')}. Made on "
+        f"<p>This page shows {count(len(results.runs), 'run')} of "
+        f"{count(len(results.groups), 'config')} in "
+        f"{count(len(results.by_env()), 'environment')}. It was made on "
         f"{time.strftime('%Y-%m-%d')}.</p>"
     )
     return fill_page(lead + _notes(results.notes), sections, plots)
@@ -69,7 +71,10 @@ def make_page(
 def fill_page(
     lead: str, sections: Sequence[str], plots: Sequence[dict[str, Any]]
 ) -> str:
-    """Return a page with this HTML, and plotly's data and layout of each chart."""
+    """Return page.html with the given content.
+
+    `lead` and `sections` are HTML. `plots` has plotly's data and layout of each chart.
+    """
     template = files("orac.reports").joinpath("page.html").read_text(encoding="utf-8")
     data = json.dumps(plots, allow_nan=False, separators=(",", ":"))
     parts = {
@@ -79,7 +84,8 @@ def fill_page(
         "@CHARTS@": data.replace("<", "\\u003c"),
         "@PLOTLY@": plotly_source(),
     }
-    # Fill in from left to right, so that names inside the inserted text are not replaced.
+    # Fill in from left to right, so that the name of a placeholder inside inserted text is
+    # not replaced.
     text = []
     for name, part in parts.items():
         before, _, template = template.partition(name)
@@ -100,7 +106,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def figure(title: str, note: str, number: int, is_wide: bool = False) -> str:
-    """Return the HTML of the chart with this number."""
+    """Return the HTML element of the chart with this number; a script draws into it."""
     title = html.escape(title)
     below = f"<p class=note>{html.escape(note)}</p>" if note else ""
     return (
@@ -111,7 +117,7 @@ def figure(title: str, note: str, number: int, is_wide: bool = False) -> str:
 
 
 def _behaviour(groups: Sequence[Group]) -> str:
-    """Return pictures of the policies' behaviour, from episodes that are played now."""
+    """Play episodes of the policies and return pictures of them as HTML."""
     try:
         pictures, notes = behaviour.behaviour_pictures(groups)
     except ImportError as error:
@@ -120,7 +126,7 @@ def _behaviour(groups: Sequence[Group]) -> str:
 
 
 def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
-    """Return PNG files with their captions."""
+    """Return the HTML of PNG files with their captions."""
     images = ""
     for data, caption in pictures:
         source, text = base64.b64encode(data).decode(), html.escape(caption)
@@ -132,7 +138,7 @@ def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
 
 
 def _pictures(results: Results, roots: Sequence[Path]) -> str:
-    """Return the PNG files in the directories of the report, its runs and their parents."""
+    """Return the HTML of PNG files in `roots`, the run directories and their parents."""
     runs = [run.path for run in results.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}
@@ -152,7 +158,8 @@ def _pictures(results: Results, roots: Sequence[Path]) -> str:
     body = _images(pictures)
     if left_out:
         body += (
-            f"<p class=note>Left out for size, or unreadable: {', '.join(left_out)}</p>"
+            "<p class=note>Left out, because they are too large or unreadable: "
+            f"{', '.join(left_out)}</p>"
         )
     return f"<section><h2>Pictures</h2>{body}</section>" if body else ""
 

@@ -1,10 +1,11 @@
 """Draw charts with matplotlib, as figures for print.
 
-Every line has its own dashes as well as its own colour, so that the figures can be read
-without colour. Needs matplotlib, which is imported when something is drawn.
+Lines differ in their dashes as well as in their colours, so up to four lines can be told
+apart without colour. Matplotlib is imported only when something is drawn.
 """
 
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from orac.evaluation.result import cost_column
 from orac.reports import charts
 from orac.reports.charts import COLOURS, INK, CostHistogram, Line, LineChart
 from orac.reports.run_reader import Results, cost_names, count
+from orac.runs.atomic_io import make_directory, write_bytes
 from orac.runs.directory import safe_name
 
 STYLE = {
@@ -45,14 +47,16 @@ BAND_NOTES = {
 }
 _DASHES = ("-", "--", "-.", ":")
 _COLUMNS = 3
-"""Panels in a row of `draw_curves`."""
+"""Number of panels in a row of `draw_curves`."""
+_TITLE_WIDTH = 46
+"""Maximum number of characters in a line of a panel's title."""
 
 
 @contextmanager
 def new_figure(
     rows: int, columns: int, size: tuple[float, float]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Make a figure without a window, and its axes as an array of rows by columns."""
+    """Yield a new figure without a window, and its axes as an array (row, column)."""
     names = ("matplotlib", "matplotlib.figure", "matplotlib.ticker")
     matplotlib = import_extra("Drawing a figure", "plots", *names)
     with matplotlib.rc_context(STYLE):
@@ -77,8 +81,9 @@ def draw_line_charts(
 ) -> Any:
     """Draw rows of line charts as one figure with one legend below.
 
-    Lines have the style of their label's place in `labels`, or in order of appearance.
-    `note` goes above the legend. `show_seeds` adds the number of seeds to each label.
+    The index of a line's label in `labels` sets its colour and dashes. Labels that are not
+    in `labels` follow in the order in which they appear. `note` is written above the
+    legend. `show_seeds` adds the number of seeds to each label.
     """
     columns = max([1, *map(len, rows)])
     shown = [line.label for row in rows for chart in row for line in chart.lines]
@@ -103,10 +108,12 @@ def draw_line_charts(
                     axes.plot(mark.x, mark.y, "*", label="delivered policy", **star)
                 if chart.is_share:
                     axes.set_ylim(-0.03, 1.03)
-                axes.set_title(chart.title)
+                if chart.x_range:
+                    axes.set_xlim(chart.x_range)
+                axes.set_title(textwrap.fill(chart.title, _TITLE_WIDTH))
                 axes.set_xlabel(chart.x_title)
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        # One legend below all panels has every line and limit once.
+        # The legend below all panels shows every line and limit once.
         entries: dict[str, Any] = {}
         for axes in grid.flat:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -135,7 +142,7 @@ def _draw_line(
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
     at = curve.lone_points
     if len(at):
-        # The area of one point would be invisible too.
+        # A band at a single point would be invisible too, so it becomes an error bar.
         reach = [curve.mean[at] - curve.low[at], curve.high[at] - curve.mean[at]]
         bars = {"fmt": ".", "color": colour, "capsize": 2, "lw": 1}
         axes.errorbar(curve.x[at], curve.mean[at], reach, **bars)
@@ -144,7 +151,10 @@ def _draw_line(
 def draw_histogram(
     *histograms: CostHistogram, labels: Sequence[str] = (), title: str = ""
 ) -> Any:
-    """Draw distributions of costs, one below the other, with VaR, CVaR and limits."""
+    """Draw distributions of costs, one below the other, with VaR, CVaR and limits.
+
+    The index of a group's label in `labels` sets its colour.
+    """
     shown = [(chart, row) for chart in histograms for row in chart.rows]
     order = [*dict.fromkeys([*labels, *(row.label for _, row in shown)])]
     rows = max(len(shown), 1)
@@ -175,15 +185,28 @@ def draw_histogram(
 def draw_curves(
     found: Sequence[LineChart], labels: Sequence[str] = (), title: str = "", **look: Any
 ) -> Any:
-    """Draw line charts as one figure with three panels in a row."""
+    """Draw line charts as one figure with three panels in a row.
+
+    `look` has further arguments of `draw_line_charts`.
+    """
     starts = range(0, len(found), _COLUMNS)
     rows = [found[start : start + _COLUMNS] for start in starts]
     return draw_line_charts(rows, labels, title, **look)
 
 
+def save_figure(figure: Any, path: Path, **options: Any) -> None:
+    """Write a figure to a file; the suffix selects the format.
+
+    `options` are arguments of `savefig`.
+    """
+    stream = io.BytesIO()
+    figure.savefig(stream, format=path.suffix.removeprefix("."), **options)
+    write_bytes(path, stream.getvalue())
+
+
 def save_figures(results: Results, directory: Path, suffix: str = ".png") -> list[Path]:
-    """Write every figure of every environment to a file, and return the paths."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write the figures of all environments to files, and return their paths."""
+    make_directory(directory)
     written = []
     for env_id, groups in results.by_env().items():
         labels = [group.label for group in groups]
@@ -203,6 +226,6 @@ def save_figures(results: Results, directory: Path, suffix: str = ".png") -> lis
             figures[key] = draw_histogram(chart, labels=labels, title=env_id)
         for name, figure in figures.items():
             path = directory / f"{safe_name(env_id)}-{name}{suffix}"
-            figure.savefig(path)
+            save_figure(figure, path)
             written.append(path)
     return written

@@ -1,7 +1,7 @@
-"""Draw charts with plotly, for HTML pages.
+"""Convert charts to plotly's data and layout, for HTML pages.
 
-A chart becomes plotly's data and layout as plain lists and dicts, so that the Python
-package plotly is not needed here. Text from runs is always escaped.
+Data and layout are plain lists and dicts, so this module does not need the package plotly.
+Text from runs is always escaped.
 """
 
 import html
@@ -18,7 +18,7 @@ _AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
 _DASHES = ("solid", "dash", "dashdot", "dot")
 _HEIGHT = 340
 _HISTOGRAM_ROW, _HISTOGRAM_GAP = 130, 0.38
-"""Height of one group in pixels, and the fraction of it reserved for text."""
+"""Height of a histogram's row in pixels, and the fraction of it reserved for text."""
 _MAX_POINTS = 250
 """Maximum number of points that are drawn per curve."""
 _HIDDEN = {"hoverinfo": "skip", "showlegend": False}
@@ -69,10 +69,11 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         }
         front.append(_trace(np.array([mark.x]), np.array([mark.y]), "markers", **star))
     layout = chart_layout(chart.x_title, hovermode="x unified")
-    # On narrow screens the legend has one row per line.
+    # On narrow screens the legend has one row per line, so more lines need more height.
     layout["height"] = _HEIGHT + 20 * max(len(chart.lines) - 2, 0)
+    if chart.x_range:
+        layout["xaxis"]["range"] = [*chart.x_range]
     if chart.wide_until:
-        layout["xaxis"]["range"] = [0, 1.01 * chart.wide_until]
         layout["margin"] |= {"l": 60}
         layout["yaxis"]["automargin"] = False
     if chart.is_share:
@@ -89,7 +90,7 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _thin(length: int) -> slice:
-    """Return every k-th point of a curve, so that the last one is included."""
+    """Return a slice that selects at most `_MAX_POINTS` points, the last one included."""
     step = max(-(-length // _MAX_POINTS), 1)
     return slice((length - 1) % step, None, step)
 
@@ -100,7 +101,7 @@ def _trace(x: np.ndarray, y: np.ndarray, mode: str, **more: Any) -> dict[str, An
 
 
 def _hover_texts(curve: Curve, spec: str) -> list[str]:
-    """Return mean, interval and number of seeds or episodes at each point of a curve."""
+    """Return the hover text of each point: mean, interval and number of samples."""
     texts, unit = [], curve.unit
     columns = curve.mean, curve.low, curve.high, curve.count
     for mean, low, high, number in zip(*(x.tolist() for x in columns), strict=True):
@@ -114,7 +115,7 @@ def _hover_texts(curve: Curve, spec: str) -> list[str]:
 
 
 def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the band as outlines, and as error bars where a point has no neighbour."""
+    """Return traces of the band: filled areas, and error bars at lone points."""
     traces = []
     gap = np.full(1, np.nan)
     x, y = [], []
@@ -207,7 +208,10 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
 
 
 def limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
-    """Return a dotted line at a limit, across the x or the y axis."""
+    """Return a dotted line at `value` on the x or the y axis.
+
+    A line on the x axis has the height of the y axis `other`.
+    """
     line = {"color": INK, "dash": "dot", "width": 1.5}
     if axis == "x":
         ends = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": f"{other} domain"}
@@ -234,6 +238,6 @@ def chart_layout(x_title: str, **more: Any) -> dict[str, Any]:
 
 
 def _rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
-    """Round to significant digits, which keeps the page small; non-finite becomes None."""
+    """Round to significant digits, to keep the page small; non-finite becomes None."""
     short = [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
     return [int(x) if x is not None and x.is_integer() else x for x in short]

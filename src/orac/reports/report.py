@@ -1,7 +1,8 @@
-"""Write a report on runs as an HTML page, or its tables as markdown, LaTeX or CSV.
+"""Write a report on runs as an HTML page, as markdown or LaTeX tables, or as CSV.
 
-This module also decides which tables a report has: results with intervals over seeds,
-winners, the environment's own metrics, training, differences between configs, and runs.
+This module also makes the tables of a report. They show the delivered policies, the results
+with intervals over seeds, the winners, the environment's own metrics, the interquartile
+means, the training, the differences between the configs, and the runs.
 """
 
 import os
@@ -11,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from orac.config.validation import check_choice
-from orac.evaluation.certificates import round_up
-from orac.evaluation.intervals import Interval, interquartile_mean
+from orac.evaluation.cvar_bounds import percent, round_up
 from orac.evaluation.result import cost_column
+from orac.evaluation.seed_intervals import Interval, interquartile_mean
 from orac.reports.compare import config_table, describe_wins, find_wins
 from orac.reports.html import make_page
 from orac.reports.run_reader import Group, Results, read_results
@@ -29,27 +30,34 @@ from orac.reports.seed_statistics import (
     summary_metrics,
 )
 from orac.reports.tables import Table, cell, number, span, to_csv, to_latex, to_markdown
-from orac.training.measurement import held_measure
+from orac.runs.atomic_io import make_directory, write_text
+from orac.training.measurement import limited_measure
 
 SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 FORMATS = tuple(SUFFIXES.values())
 
 Values = Sequence[tuple[Group, SeedValues]]
-"""Groups of one environment with their `seed_values` at common tails."""
+"""Groups of one environment, each with its `seed_values` at the groups' `common_tails`."""
 
 
 def write(
     paths: Sequence[str | os.PathLike[str]], out: Path, form: str | None = None
 ) -> Path:
-    """Write a report in the format that the file's suffix names."""
+    """Write a report on all runs at or below `paths` to the file `out`, and return `out`.
+
+    The suffix of `out` sets the format. If `form` is given, it must be the same format.
+    """
     text = render(paths, format_of(out, form))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    make_directory(out.parent)
+    write_text(out, text)
     return out
 
 
 def format_of(out: Path, form: str | None = None) -> str:
-    """Return the format that a file's suffix names; it must be `form` if that is given."""
+    """Return the format that belongs to the suffix of `out`.
+
+    Raises a `ValueError` if the suffix is unknown, or if `form` is another format.
+    """
     found = SUFFIXES.get(out.suffix.lower())
     if found is None or form not in (None, found):
         wanted = {v: k for k, v in SUFFIXES.items()}.get(form or "")
@@ -62,7 +70,10 @@ def format_of(out: Path, form: str | None = None) -> str:
 
 
 def render(paths: Sequence[str | os.PathLike[str]], form: str = "html") -> str:
-    """Return a report on all runs at or below `paths`, in one of `FORMATS`."""
+    """Return the text of a report on all runs at or below `paths`.
+
+    `form` is one of `FORMATS`.
+    """
     check_choice("the format of a report", form, FORMATS)
     results = read_results(paths)
     if form == "csv":
@@ -76,7 +87,7 @@ def render(paths: Sequence[str | os.PathLike[str]], form: str = "html") -> str:
 
 
 def all_tables(results: Results) -> list[Table]:
-    """Return every table of a report, in order."""
+    """Return all tables of a report, in the order in which it shows them."""
     tables = []
     for groups in results.by_env().values():
         above, below = env_tables(groups)
@@ -86,7 +97,7 @@ def all_tables(results: Results) -> list[Table]:
 
 
 def env_tables(groups: Sequence[Group]) -> tuple[list[Table], list[Table]]:
-    """Return the tables of one environment that go above and below its charts."""
+    """Return the tables of one environment above its charts, and those below them."""
     tails = common_tails(groups)
     values = [(group, seed_values(group, tails)) for group in groups]
     above = [_delivered_table(groups), _result_table(values), _winner_table(groups)]
@@ -96,7 +107,7 @@ def env_tables(groups: Sequence[Group]) -> tuple[list[Table], list[Table]]:
 
 
 def _delivered_table(groups: Sequence[Group]) -> Table | None:
-    """Return the policy that each run delivers: its measured risk and its certificate."""
+    """Return a table of the policies that the runs deliver; None if no run has one."""
     rows = []
     for group in groups:
         for run in group.runs:
@@ -105,13 +116,15 @@ def _delivered_table(groups: Sequence[Group]) -> Table | None:
                 continue
             risks = [
                 f"{'' if c.name == 'cost' else f'{c.name}: '}{number(risk)} "
-                f"({held_measure(c, config)}, limit {c.limit:g})"
+                f"({limited_measure(c, config)}, limit {c.limit:g})"
                 for c, risk in zip(config.constraints, policy.risk, strict=True)
             ]
-            certificate = "not certified"
+            certificate = "not certified" if policy.refused else "none"
             if policy.bounds:
                 bounds = " and ".join(map(round_up, policy.bounds))
-                certificate = f"below {bounds} with {100 * policy.confidence:g} %"
+                certificate = (
+                    f"below {bounds} with {percent(policy.confidence)} % confidence"
+                )
             rows.append(
                 (
                     group.label,
@@ -129,8 +142,9 @@ def _delivered_table(groups: Sequence[Group]) -> Table | None:
         *("reward", "policy of step", "certificate"),
     )
     note = (
-        "The policy that each run delivers, measured on whole episodes. `orac certify RUN` "
-        "certifies it on fresh ones."
+        "Each row is the policy that a run delivers, with the risk measured on whole "
+        "episodes. The command orac certify RUN chooses among the run's best policies and "
+        "certifies one on fresh episodes."
     )
     title = f"Delivered policies in {groups[0].env_id}"
     return Table(title, columns, tuple(rows), (note,)) if rows else None
@@ -147,12 +161,13 @@ def _result_table(values: Values) -> Table:
         rows.append((*first, *cells, "–" if group.is_rule else steps))
     columns = ("agent", "seeds", "limit", *(x.title for x in metrics), "steps")
     note = (
-        "Last evaluation of each seed: mean over seeds with its "
-        f"{100 * LEVEL:g} % interval. One seed is one sample. There is no interval for one "
-        "seed, or if all seeds are equal. A limit is kept, or broken, if the whole interval "
-        "of the constrained risk is on that side of it. Intervals of shares are clipped to "
-        "[0, 1]. Those of costs that were never negative start at 0, and those of costs and "
-        "lengths end at the maximum that the environment declares."
+        "The numbers are means over seeds of each seed's last evaluation, with "
+        f"{100 * LEVEL:g} % intervals; each seed is one sample. There is no interval for one "
+        "seed, or if all seeds are equal. The cell of a limit says within if the whole "
+        "interval of the risk is at or below the limit, broken if the whole interval is above "
+        "it, and undecided otherwise. Intervals of shares are clipped to "
+        "[0, 1]. Intervals of costs that were never negative are clipped at 0, and intervals "
+        "of costs and lengths at the maximum that the environment declares."
     )
     return Table(f"Results in {groups[0].env_id}", columns, tuple(rows), (note,))
 
@@ -164,7 +179,7 @@ def _seeds_cell(group: Group) -> str:
 
 
 def _limits_cell(group: Group, values: SeedValues) -> str:
-    """Return each limit, and whether the constrained risk is within it."""
+    """Return the text of each limit, and whether the constrained risk is within it."""
     parts = []
     for constraint in group.config.constraints:
         risk = seed_mean(values, f"{cost_column(constraint.name)}/risk", group)
@@ -179,7 +194,7 @@ def _limit_verdict(risk: Interval, limit: float) -> str:
         side = "below" if risk.estimate <= limit else "above"
         return f"{side}, {'one seed' if risk.n == 1 else f'all {risk.n} seeds equal'}"
     if risk.high <= limit:
-        return "kept"
+        return "within"
     return "broken" if risk.low > limit else "undecided"
 
 
@@ -198,10 +213,11 @@ def _winner_table(groups: Sequence[Group]) -> Table | None:
         for win in wins
     )
     note = (
-        "Clearly ahead: the interval of the difference excludes 0, at "
+        "An agent is clearly ahead if the interval of the difference excludes 0, at "
         f"{100 * LEVEL:g} % for all pairs of a row together (Bonferroni). If all seeds of "
-        "both groups are equal, ranks decide, which takes at least five seeds. One seed "
-        "decides nothing."
+        "both agents are equal, there is no interval and a rank test decides. The rank test "
+        "needs at least five seeds, or more if there are more than two agents. With one "
+        "seed, no agent is clearly ahead."
     )
     columns = ("number", "best", "its mean", "clearly ahead of", "not clearly ahead of")
     title, notes = f"Who wins where in {groups[0].env_id}", (describe_wins(wins), note)
@@ -219,7 +235,10 @@ def _env_metrics_table(values: Values) -> Table | None:
 
 
 def _interquartile_table(values: Values) -> Table | None:
-    """Return interquartile means of the objectives, for groups of several trained seeds."""
+    """Return a table of interquartile means of the reward and the constrained risks.
+
+    The table has only groups with several trained seeds. Returns None if there is none.
+    """
     metrics = objective_metrics([group for group, _ in values])
     rows = []
     for group, known in values:
@@ -228,9 +247,10 @@ def _interquartile_table(values: Values) -> Table | None:
             found = [seed_mean(known, key, group, interquartile_mean) for key in keys]
             rows.append((group.label, _seeds_cell(group), *map(cell, found)))
     note = (
-        "Mean of the middle half of the seeds, which a single failed seed does not move. "
-        "With fewer than four seeds nothing is left out, and it is the mean. Agents with one "
-        "seed and rules have no row. Intervals are cut in the same way as those of means."
+        "The interquartile mean is the mean of the middle half of the seeds, so one failed "
+        "seed hardly changes it. With fewer than four seeds, no seed is left out, so the "
+        "interquartile mean is the mean. There is no row for hand-coded policies or for "
+        "agents with one seed. Intervals are clipped in the same way as those of means."
     )
     columns = ("agent", "seeds", *(x.title for x in metrics))
     title = f"Interquartile means in {values[0][0].env_id}"
@@ -244,7 +264,7 @@ def _mean_cells(
 
 
 def _training_table(groups: Sequence[Group]) -> Table | None:
-    """Return episodes and costs of training, and how long it took."""
+    """Return a table of the training: steps, episodes, costs, minutes and speed."""
     env_id = groups[0].env_id
     groups = [g for g in groups if not all(run.is_saved_evaluation for run in g.runs)]
     if not groups:
@@ -281,7 +301,7 @@ def _training_table(groups: Sequence[Group]) -> Table | None:
 
 
 def run_table(results: Results) -> Table:
-    """Return one row per run: its path, its steps, and the versions and machine."""
+    """Return a table with one row per run: path, seed, steps, versions and machine."""
     versions, machine = ("orac", "jax", "python"), ("platform", "threads", "commit")
     rows = []
     for run in results.runs:
@@ -296,7 +316,7 @@ def run_table(results: Results) -> Table:
 
 
 def _to_long_csv(results: Results) -> str:
-    """Return a CSV file for programs, with one row per number of each group."""
+    """Return CSV text for other programs, with one row per group and number."""
     columns = ("env", "agent", "seeds", "measure", "mean", "low", "high", "level")
     rows: list[tuple[object, ...]] = []
     for env_id, groups in results.by_env().items():
@@ -305,7 +325,7 @@ def _to_long_csv(results: Results) -> str:
             known = seed_values(group, tails)
             for key, values in known.items():
                 mean = seed_mean(known, key, group)
-                # The row has empty cells if some seed has no such number.
+                # Cells are empty if one of the seeds does not have this number.
                 bounds = (mean.estimate, mean.low, mean.high) if mean else [None] * 3
                 rows.append((env_id, group.label, len(values), key, *bounds, LEVEL))
     return to_csv(columns, rows)

@@ -1,9 +1,9 @@
 """Read runs from disk and group them by config.
 
-`read_run` reads one run directory into a `Run`, and `read_results` every run below some
+`read_run` reads one run directory, and `read_results` reads all runs at or below some
 paths. Runs whose configs differ only in the seed form a `Group`, which is one row of a
-table. `Results` has notes about runs that are unreadable, unfinished, repeated or hard to
-compare.
+table. `Results` has the groups, and notes on runs that are unreadable, unfinished, repeated
+or hard to compare.
 """
 
 import csv
@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
-from orac.config.validation import read_limited
+from orac.config.validation import is_number, read_limited, shown
 from orac.runs.directory import (
     LOGS,
-    read_certificate,
+    certificate_problem,
     read_config,
     read_delivered,
     read_meta,
+    valid_certificate,
 )
 
 Columns = dict[str, np.ndarray]
@@ -35,22 +36,24 @@ COLUMNS = {
     "timings": ("env_steps", "train_seconds", "evaluate_seconds", "steps_per_second"),
     "evaluations": ("env_steps", "episode", "reward", "length"),
 }
-"""Columns that the logs of every run have."""
+"""Columns that each log of a run must have."""
 MAX_CSV_BYTES = 1 << 31
 MAX_HEADER_BYTES = 1 << 20
 MAX_CELLS = 100_000_000
-"""Largest CSV file that is read: its bytes, its first row and its cells."""
+"""Limits of a CSV file: bytes of the file, bytes of its first row, and number of cells."""
+MAX_STEP = 1 << 53
+"""Numbers of steps are below this, so that a double represents them exactly."""
 SUMMARY_KEYS = ("episodes", "reward/", "length/", "cost/", "env/")
-"""Keys of `evaluation.result.summarise` start with one of these."""
+"""Prefixes of the keys that `evaluation.result.summarise` returns."""
 _MAX_LABEL_FIELDS = 2
-"""A label lists at most this many fields; if more differ it has the runs' name."""
+"""If more fields than this differ, a label has the runs' name instead of the fields."""
 _MAX_LISTED_EVALUATIONS = 3
 """A note lists at most this many evaluations of one run and counts the others."""
 
 
 @dataclass(frozen=True)
 class DeliveredPolicy:
-    """The policy that a run delivers, and what was measured of it."""
+    """The policy that a run delivers (see `training.delivery`), and its measurements."""
 
     step: int
     reward: float
@@ -59,8 +62,11 @@ class DeliveredPolicy:
     episodes: int
     within_limits: bool
     bounds: tuple[float, ...] = ()
-    """Upper bounds of the risk, if the policy is certified."""
+    """Upper bound of the risk per constraint; empty if the policy is not certified."""
     confidence: float = 0.0
+    """Confidence of the bounds."""
+    refused: bool = False
+    """Whether the run was tested for a certificate and got none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +83,12 @@ class Run:
 
     @property
     def rule(self) -> str | None:
-        """Name of the rule that was evaluated; None for a trained policy."""
+        """Name of the evaluated rule (a hand-coded baseline); None for a trained policy."""
         return (self.meta.get("evaluated") or {}).get("rule")
 
     @property
     def is_saved_evaluation(self) -> bool:
-        """Whether the directory holds only an evaluation, as `orac evaluate --out` saves."""
+        """Whether this is an evaluation that `orac evaluate --out` saved, not a training run."""
         return "evaluated" in self.meta
 
     @property
@@ -95,7 +101,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its last step."""
+        """Whether the run reached its last step; always True for a rule."""
         return bool(self.rule) or self.steps >= self.config.training.total_steps
 
     @property
@@ -111,7 +117,7 @@ class Run:
 
     @property
     def non_finite_episodes(self) -> dict[int, int]:
-        """By evaluation step: episodes with a non-finite reward, cost or length."""
+        """Number of episodes with a non-finite reward, cost or length, by evaluation step."""
         columns = [
             values
             for name, values in self.evaluations.items()
@@ -131,15 +137,15 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun(Run):
-    """A run of a study's record: numbers of its training and summaries of its evaluations.
+    """A run from the record of a study, which has only a summary of each evaluation.
 
     The episodes of the evaluations are not known, and `metrics` and `timings` have one row.
     """
 
     row: dict[str, Any] = field(default_factory=dict)
-    """Row of runs.csv, by column."""
+    """Values of the run's row in runs.csv, by column."""
     curves: Columns = field(default_factory=dict)
-    """Rows of curves.csv: one entry per evaluation, by the key of `summarise`."""
+    """Columns of the run's rows in curves.csv, with one entry per evaluation."""
 
     @property
     def summary(self) -> dict[str, float]:
@@ -167,7 +173,7 @@ class Group:
     """Runs of one config, one per seed."""
 
     label: str
-    """Unique among the groups of the same environment."""
+    """Name of the group, which is unique among the groups of the same environment."""
     runs: tuple[Run, ...]
 
     @property
@@ -182,7 +188,7 @@ class Group:
 
     @property
     def is_rule(self) -> bool:
-        """Whether the policy is a rule: untrained, so steps mean nothing."""
+        """Whether the policy is a rule (a hand-coded baseline), which is not trained."""
         return self.runs[0].rule is not None
 
     @property
@@ -212,7 +218,7 @@ class Results:
 
 
 def full_label(group: Group, groups: Sequence[Group]) -> str:
-    """Return the label, with the environment if the groups have different ones."""
+    """Return a group's label, with its environment if `groups` are of different ones."""
     several = len({other.env_id for other in groups}) > 1
     return f"{group.label} in {group.env_id}" if several else group.label
 
@@ -229,7 +235,7 @@ def is_cost_column(column: str) -> bool:
 
 
 def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
-    """Read and group all runs at or below `paths`; note those that cannot be read."""
+    """Read and group all runs at or below `paths`, with a note on each unreadable run."""
     runs, notes = [], []
     for path in find_runs(paths):
         try:
@@ -245,7 +251,7 @@ def read_results(paths: Iterable[str | os.PathLike[str]]) -> Results:
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Return each run directory once, in the order of `paths` and then by name."""
     found: dict[Path, Path] = {}
-    # Other programs use the name config.yaml too: a run has metadata or logs next to it.
+    # Other programs use the name config.yaml too, but a run also has metadata or logs.
     names = ["meta.json", *(f"{log}.csv" for log in LOGS)]
     for root in map(Path, paths):
         folders = sorted(file.parent for file in root.rglob("config.yaml"))
@@ -275,28 +281,71 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             raise ValueError(
                 f"{path / name}.csv must have a column {lacking[0]}. Restore the file."
             )
-        if not np.isfinite(logs[name].get("env_steps", 0)).all():
+        steps = np.asarray(logs[name].get("env_steps", 0))
+        if not ((steps >= 0) & (steps < MAX_STEP) & (steps % 1 == 0)).all():
             raise ValueError(
                 f"{path / name}.csv must have a number of env_steps in every row. "
                 "Restore the file."
             )
+    if logs["evaluations"]:
+        check_episode_numbers(logs["evaluations"], path / "evaluations.csv")
     meta = read_meta(path)
-    if not isinstance(meta.get("evaluated", {}), dict):
-        raise ValueError(
-            f"`evaluated` in {path / 'meta.json'} must be a mapping. Restore the file."
-        )
+    check_meta(meta, path / "meta.json")
     return Run(
         path, config, meta, **logs, delivered=read_delivered_policy(path, config)
     )
 
 
-def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
-    """Read which policy a run delivers: the certified one, or that of delivered.json.
+def check_episode_numbers(evaluations: Columns, file: Path) -> None:
+    """Raise an error unless the episodes of each evaluation are numbered 0, 1, 2, ...
 
-    None if there is no such file, or if nothing was measured yet.
+    Rows that were copied from elsewhere, or that are missing, would otherwise count as an
+    evaluation of this run.
     """
-    record, certificate = read_delivered(path), read_certificate(path)
-    names = [constraint.name for constraint in config.constraints]
+    steps, numbers = evaluations["env_steps"], evaluations["episode"]
+    rows = np.arange(len(steps))
+    is_first = np.diff(steps, prepend=-1) != 0
+    first_row = np.maximum.accumulate(np.where(is_first, rows, 0))
+    wrong = numbers != rows - first_row
+    repeated = len(np.unique(steps)) < np.count_nonzero(is_first)
+    if wrong.any() or repeated:
+        where = f"step {int(steps[wrong.argmax()]):,}" if wrong.any() else "one step"
+        raise ValueError(
+            f"{file} must have the episodes of each evaluation in one block and numbered "
+            f"0, 1, 2, ..., but those of {where} are not. Rows are missing or were added. "
+            "Restore the file."
+        )
+
+
+def check_meta(meta: dict[str, Any], file: Path) -> None:
+    """Raise an error for an entry of meta.json that a report reads and cannot use."""
+    evaluated, versions = meta.get("evaluated", {}), meta.get("versions")
+    is_valid = isinstance(evaluated, dict)
+    if is_valid:
+        rule, steps = evaluated.get("rule"), evaluated.get("env_steps", 0)
+        is_valid = isinstance(rule, str | None) and type(steps) is int
+        is_valid = is_valid and 0 <= steps < MAX_STEP
+    for name, valid in (
+        ("evaluated", is_valid),
+        ("versions", isinstance(versions, dict | None)),
+    ):
+        if not valid:
+            raise ValueError(
+                f"{name} in {file} must be a mapping that orac wrote, got "
+                f"{shown(meta[name])}. Restore the file."
+            )
+
+
+def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
+    """Return the policy that a run delivers, as described by the files of the run.
+
+    It is the certified policy if there is one, and otherwise the policy of delivered.json.
+    Returns None if neither file exists, or if the policy was not measured yet.
+    """
+    record, certificate = read_delivered(path), valid_certificate(path)
+    if delivered_problem(path, config):
+        record = None
+    limits = {constraint.name: constraint.limit for constraint in config.constraints}
     try:
         if certificate and certificate["certified"]:
             look = certificate["looks"][-1]
@@ -311,22 +360,50 @@ def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
             )
         if not record or not record["episodes"]:
             return None
+        if type(record["episodes"]) is not int or record["episodes"] < 0:
+            raise ValueError(f"episodes is {shown(record['episodes'])}")
+        if not is_number(record["reward"]):
+            raise ValueError(f"reward is {shown(record['reward'])}")
+        risk = {name: float(record["risk"][name]) for name in limits}
+        within = all(risk[name] <= limit for name, limit in limits.items())
         return DeliveredPolicy(
             int(record["step"]),
             float(record["reward"]),
-            tuple(float(record["risk"][name]) for name in names),
+            tuple(risk.values()),
             int(record["episodes"]),
-            bool(record["within_limits"]),
+            within and record["within_limits"] is True,
+            refused=certificate is not None,
         )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (
+        *(KeyError, IndexError, TypeError, ValueError, AttributeError),
+        OverflowError,
+    ) as error:
         raise ValueError(
             f"delivered.json or certificate.json in {path} must have the fields that orac "
-            f"writes, but {error!r} was found. Restore the file, or delete it."
+            f"writes, but reading them raised {error!r}. Restore the file, or delete it."
         ) from error
 
 
+def delivered_problem(path: Path, config: Config) -> str:
+    """Return why delivered.json is not about this run as it is now; empty if it is.
+
+    It may have been copied from another run, or the config may have been edited.
+    """
+    record, file = read_delivered(path) or {}, path / "delivered.json"
+    limits = {constraint.name: constraint.limit for constraint in config.constraints}
+    if record.get("limit", limits) != limits:
+        return f"{file} is ignored, because its limits are not those of {path / 'config.yaml'}."
+    step, written = record.get("step", 0), record.get("written_at_step", MAX_STEP)
+    if is_number(step) and is_number(written) and step > written:
+        return (
+            f"{file} is ignored, because it was written at step {written:,} about a policy "
+            f"of step {step:,}."
+        )
+    return ""
+
+
 def read_columns(file: Path) -> Columns:
-    """Read a CSV file of numbers by column; a missing file has no columns."""
+    """Return the columns of a CSV file of numbers; none if the file does not exist."""
     data = read_limited(file, MAX_CSV_BYTES) if file.is_file() else b""
     # The last row may be incomplete while the run is still writing.
     header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
@@ -342,6 +419,12 @@ def read_columns(file: Path) -> Columns:
         raise ValueError(
             f"the first row of {file} must name its columns: {error}. Restore the file."
         ) from error
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            f"{file} must have every column once, but {twice} is there twice. Restore the "
+            "file."
+        )
     if not body:
         return {name: np.empty(0) for name in names}
     # An empty cell is a missing value.
@@ -349,7 +432,9 @@ def read_columns(file: Path) -> Columns:
         body = body.replace(b",,", b",nan,")
     body = body.replace(b",\n", b",nan\n").replace(b"\n,", b"\nnan,")
     try:
-        values = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2)
+        values = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2, comments=None)
+        if len(values) < body.count(b"\n"):
+            raise ValueError("there is an empty row")
         return dict(zip(names, values.T, strict=True))
     except ValueError as error:
         raise ValueError(
@@ -359,7 +444,11 @@ def read_columns(file: Path) -> Columns:
 
 
 def group_runs(runs: Sequence[Run]) -> Results:
-    """Group runs by config without the seed; a repeated seed counts once, with a note."""
+    """Group runs whose configs differ only in the seed.
+
+    If a group has several runs of one seed, only the one with the most steps is used, and a
+    note says so.
+    """
     by_config: dict[str, dict[int, Run]] = {}
     notes = []
     for run in runs:
@@ -380,7 +469,8 @@ def group_runs(runs: Sequence[Run]) -> Results:
     for run in found.runs:
         notes += _run_notes(run)
     for env_id, groups in found.by_env().items():
-        notes += _comparison_notes(env_id, groups)
+        notes += comparison_notes(env_id, groups)
+        notes += filter(None, map(_mixture_note, groups))
     return Results(found.groups, tuple(notes))
 
 
@@ -409,7 +499,7 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
 
 def flat_config(config: Config) -> dict[str, Any]:
     """Return the fields of a config by their dotted names."""
-    return serialization.flatten(serialization.to_dict(config))
+    return overrides.flatten(serialization.to_dict(config))
 
 
 def differing_fields(configs: Sequence[Config]) -> list[str]:
@@ -419,14 +509,34 @@ def differing_fields(configs: Sequence[Config]) -> list[str]:
     return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
 
 
-def _comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
+def _mixture_note(group: Group) -> str:
+    """Return a note if the runs of a group were not all evaluated in the same way."""
+
+    def kind(run: Run) -> str:
+        if not run.is_saved_evaluation:
+            return "evaluations during training"
+        evaluated = run.meta["evaluated"]
+        action = "sampled" if evaluated.get("deterministic") is False else "mean"
+        which = "last" if evaluated.get("checkpoint") == "last" else "delivered"
+        return f"{action} actions of the {which} policy"
+
+    kinds = sorted({kind(run) for run in group.evaluated})
+    if len(kinds) < 2 or group.is_rule:
+        return ""
+    return (
+        f"The seeds of {group.label} in {group.env_id} were not evaluated in the same way: "
+        f"{', '.join(kinds)}. Evaluate them with the same options."
+    )
+
+
+def comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
     """Return notes on what makes the groups of one environment hard to compare."""
     notes = []
     configs = [group.config for group in groups]
     fields = [name for name in differing_fields(configs) if name.startswith("env.")]
     if fields:
         notes.append(
-            f"The groups in {env_id} differ in {', '.join(fields)}: their numbers are "
+            f"The groups in {env_id} differ in {', '.join(fields)}, so their numbers are "
             "not of the same task."
         )
     evaluated = [run for group in groups for run in group.evaluated]
@@ -435,11 +545,11 @@ def _comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
     if len(counts) > 1:
         notes.append(
             f"The last evaluations in {env_id} have {min(counts):,} to {max(counts):,} "
-            "episodes: CVaR and worst cost come out lower where there are fewer."
+            "episodes. With fewer episodes, CVaR and worst cost tend to be lower."
         )
     if any(group.is_rule for group in groups):
         notes.append(
-            f"The rules in {env_id} were not trained: their seeds are draws of episodes."
+            f"The rules in {env_id} were not trained. Their seeds only select episodes."
         )
     return notes
 
@@ -454,6 +564,8 @@ def _run_notes(run: Run) -> list[str]:
         )
     if not len(run.evaluation_steps):
         notes.append(f"{run.path} has no evaluation and is left out of the tables.")
+    problems = certificate_problem(run.path), delivered_problem(run.path, run.config)
+    notes += filter(None, problems)
     broken = [*run.non_finite_episodes.items()]
     if broken:
         steps = run.evaluations["env_steps"]
@@ -466,8 +578,8 @@ def _run_notes(run: Run) -> list[str]:
         consequence = (
             "curves leave these evaluations out"
             if run.last_evaluation_is_finite
-            else "the last evaluation is one of them, so the tables have no number where "
-            "they need this run. Leave the run out to see the numbers of the others"
+            else "the last evaluation is one of them, so every number of a table that needs "
+            "this run is missing. Leave the run out to see the numbers of the others"
         )
         notes.append(
             f"{run.path} has episodes with a reward, cost or length that is not finite: "

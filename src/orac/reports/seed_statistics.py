@@ -1,9 +1,10 @@
-"""Metrics of a report and their statistics over the seeds of a group.
+"""Define the metrics of a report, and compute their statistics over seeds.
 
-A `Metric` has a title, a better direction and a valid range. Its values at the last
-evaluations are `seed_values`, with the keys of `evaluation.result.summarise`; learning
-curves are averaged by `average_curves`. Seeds are the unit of every mean and interval (see
-`evaluation.intervals`), and intervals are cut at `bounds_of`.
+A `Metric` has a title, a valid range, and a direction that is better. `seed_values` returns the
+values of a group's last evaluations by the keys of `evaluation.result.summarise`, and
+`average_curves` averages learning curves. Each seed is one sample of a mean or interval
+(see `evaluation.seed_intervals`); only `single_run_curve` uses the episodes of one run as
+samples. Intervals over seeds are clipped to the range that `bounds_of` returns.
 """
 
 import math
@@ -17,8 +18,8 @@ from orac import envs
 from orac.config.schema import EnvConfig, RiskMeasure
 from orac.envs.base import Better
 from orac.envs.registry import metrics_of
-from orac.evaluation.intervals import Interval, mean_band, mean_interval
 from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
+from orac.evaluation.seed_intervals import Interval, mean_band, mean_interval
 from orac.reports.run_reader import (
     Group,
     RecordedRun,
@@ -31,15 +32,16 @@ from orac.training.measurement import sample_weights
 LEVEL = 0.95
 """Confidence level of every interval of a report."""
 BANDS = ("interval", "half-std")
-"""Bands of a curve: 95 % interval of the mean, or half a standard deviation each way."""
+"""Kinds of bands: 95 % interval of the mean, or half a standard deviation each way."""
 BOOTSTRAP_DRAWS = 2_000_000
-"""Largest number of episodes that are drawn for one bootstrap interval."""
-_COUNTS = ("cost", "length", "episodes", "train/", "constraint/multiplier")
-"""Keys of numbers that count or sum something start with one of these."""
+"""Maximum number of episodes drawn for a bootstrap interval. At least 40 resamples are
+drawn, even if they have more episodes in all."""
+_NON_NEGATIVE = ("cost", "length", "episodes", "train/", "constraint/multiplier")
+"""Prefixes of the keys of numbers that normally are not negative."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
 
 SeedValues = Mapping[str, np.ndarray]
-"""By key: one value per evaluated run of a group."""
+"""Arrays with one value per evaluated run of a group, by key."""
 Statistic = Callable[[np.ndarray, float, tuple[float, float]], Interval]
 """Function of values, level and bounds, such as `mean_interval`."""
 SeedCurve = tuple[np.ndarray, np.ndarray]
@@ -54,9 +56,11 @@ class Metric:
     title: str
     better: Better = "lower"
     cost: str = ""
-    """Name of the cost whose constrained risk this is."""
+    """Name of the cost, if this is its constrained risk; otherwise empty."""
     low: float = -math.inf
+    """Smallest possible value."""
     high: float = math.inf
+    """Largest possible value."""
 
 
 REWARD = Metric("reward/mean", "reward", "higher")
@@ -96,9 +100,10 @@ def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
 
 
 def env_metrics(env_id: str, values: Sequence[SeedValues]) -> list[Metric]:
-    """Return the environment's own metrics that occur in the `seed_values` of groups.
+    """Return the environment's own metrics that occur in `values`, the groups' `seed_values`.
 
-    An undeclared metric has its name as title and no better direction.
+    A metric that the environment does not declare has its name as its title, and neither
+    direction is better.
     """
     declared = _declared_metrics(env_id)
     keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
@@ -107,7 +112,7 @@ def env_metrics(env_id: str, values: Sequence[SeedValues]) -> list[Metric]:
 
 @lru_cache(maxsize=64)
 def _declared_metrics(env_id: str) -> dict[str, Metric]:
-    """Return the environment's declared metrics, and shares of labels, by summary key."""
+    """Return the metrics that an environment declares, and shares of their labels, by key."""
     found = []
     for spec in metrics_of(env_id):
         low = -math.inf if spec.low is None else spec.low
@@ -126,7 +131,10 @@ def _cost_noun(name: str) -> str:
 
 
 def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
-    """Return the CVaR tails of each cost that any group constrains, for all groups."""
+    """Return the CVaR tails of the constraints of all groups, by the name of the cost.
+
+    A tail of 1 is the mean and is left out.
+    """
     tails: dict[str, set[float]] = {}
     for constraint in (c for group in groups for c in group.config.constraints):
         tails.setdefault(constraint.name, set()).add(constraint.tail)
@@ -136,36 +144,37 @@ def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
 def bounds_of(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
     """Return the range in which a mean of the values must lie.
 
-    Shares are in [0, 1]; the environment's own metrics have their declared range. Counts
-    and costs that were never negative start at 0; lengths and costs end at the maximum
-    that the group's environment declares.
+    Shares are in [0, 1], and the environment's own metrics in their declared range. Counts
+    and costs are at least 0, unless one of the values is negative. Lengths and costs are at
+    most the maximum that the group's environment declares, unless a value is larger.
     """
     if key.endswith("/violation_rate"):
         return 0.0, 1.0
     if key in (declared := _declared_metrics(group.env_id)):
         return declared[key].low, declared[key].high
     # A user's environment may have negative costs: 0 is a bound only if none occurred.
-    counts = key.startswith(_COUNTS) and "reward" not in key
+    non_negative = key.startswith(_NON_NEGATIVE) and "reward" not in key
     maxima = _declared_maxima(group.config.env)
-    # A cost may be called `cost` among others, whose columns are `cost/<name>`.
+    # The column `cost` of a cost with that name is a prefix of the other costs' columns,
+    # `cost/<name>`, so the longest column that matches is the right one.
     columns = [name for name in maxima if key == name or key.startswith(f"{name}/")]
     high = maxima[max(columns, key=len)] if columns else math.inf
-    # Numerics: float32 sums may exceed the maximum by rounding. Larger excess shows that
-    # the declared maximum does not hold.
+    # Numerics: float32 sums may exceed the maximum by rounding. A larger excess shows that
+    # the declared maximum is wrong.
     holds = values.max() <= high + 1e-6 * abs(high)
-    low = 0.0 if counts and values.min() >= 0 else -math.inf
+    low = 0.0 if non_negative and values.min() >= 0 else -math.inf
     return low, max(high, float(values.max())) if holds else math.inf
 
 
 @lru_cache(maxsize=64)
 def _declared_maxima(env: EnvConfig) -> dict[str, float]:
     """Return the declared maxima of an episode's length and costs, by column."""
-    if not envs.has_jax_form(env.id):
+    if not envs.is_jax_env(env.id):
         return {"length": env.episode_length} if env.episode_length else {}
     try:
         spec = envs.make(env.id, **dict(env.params)).spec
     except (ValueError, TypeError, OSError):
-        # The run was made by a version with other parameters: nothing is known.
+        # The run was made by a version with other parameters, so no maximum is known.
         return {}
     costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
     found = {cost_column(name): float(bound) for name, bound in costs}
@@ -188,9 +197,9 @@ def seed_values(
 ) -> dict[str, np.ndarray]:
     """Return each number of the last evaluation, with one value per evaluated run.
 
-    `tails` are the CVaR tails by cost, those of the group's constraints by default. A run
-    whose last evaluation has a non-finite episode has NaN everywhere, because the finite
-    episodes by themselves would misrepresent the policy.
+    `tails` are the CVaR tails by cost, by default those of the group's constraints. All
+    values of a run are NaN if its last evaluation has a non-finite episode, because the
+    finite episodes by themselves would misrepresent the policy.
     """
     tails = common_tails([group]) if tails is None else tails
     wanted = sorted({tail for values in tails.values() for tail in values})
@@ -209,7 +218,10 @@ def seed_values(
 def seed_mean(
     values: SeedValues, key: str, group: Group, statistic: Statistic = mean_interval
 ) -> Interval | None:
-    """Return a mean of one of the `seed_values`, or None if a seed has no such number."""
+    """Return the mean of `values[key]` over seeds; None if a seed has no such number.
+
+    `statistic` can be another function, such as `interquartile_mean`.
+    """
     numbers = values.get(key, np.empty(0))
     if not len(numbers) or not np.isfinite(numbers).all():
         return None
@@ -218,7 +230,7 @@ def seed_mean(
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Mean over seeds, or the value of one run, at each point.
+    """A curve with the mean over seeds, or the value of one run, at each point.
 
     `low` and `high` are NaN where there is no band.
     """
@@ -230,7 +242,7 @@ class Curve:
     count: np.ndarray
     """Number of seeds, or of episodes, at each point."""
     unit: str = "seed"
-    """What the band is about: "seed", or "episode" for the episodes of a single run."""
+    """What `count` counts: "seed", or "episode" for the curve of a single run."""
 
     def __getitem__(self, points: slice | list[int]) -> "Curve":
         """Return the curve at some of its points."""
@@ -240,14 +252,17 @@ class Curve:
 
     @property
     def stretches(self) -> list[slice]:
-        """Ranges of neighbouring points that have a band."""
+        """Index ranges of consecutive points that have a band."""
         known = np.isfinite(self.low)
         edges = np.flatnonzero(np.diff(np.concatenate([[0], known, [0]])))
         return [slice(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
     @property
     def lone_points(self) -> np.ndarray:
-        """Points with a band whose neighbours have none, so that no area can be drawn."""
+        """Indices of points with a band whose neighbours have none.
+
+        No area can be drawn at such a point.
+        """
         lone = [part.start for part in self.stretches if part.stop - part.start == 1]
         return np.array(lone, int)
 
@@ -255,10 +270,11 @@ class Curve:
 def evaluation_curve(
     run: Run, column: str, measure: RiskMeasure | None = None
 ) -> SeedCurve:
-    """Return the steps of the evaluations and the mean, or risk, of a column in each.
+    """Return the steps of a run's evaluations, and the mean of a column in each.
 
-    The value is NaN for an evaluation with a non-finite episode. Of a recorded run, the
-    risk must be a CVaR.
+    With `measure`, the risk of the column is returned instead of its mean. The value is NaN
+    for an evaluation with a non-finite episode. For a `RecordedRun`, `measure` must be a
+    CVaR.
     """
     if isinstance(run, RecordedRun):
         of = "mean" if measure is None else f"cvar_{measure.parameter:g}"
@@ -277,7 +293,7 @@ def evaluation_curve(
 
 
 def recorded_curve(run: Run, key: str) -> SeedCurve:
-    """Return the steps of a recorded run's evaluations and one number of their summaries.
+    """Return the steps of a recorded run's evaluations, and one number of each.
 
     Both arrays are empty if the record does not have this number.
     """
@@ -320,9 +336,10 @@ def metric_curve(run: Run, name: str) -> SeedCurve:
 def average_curves(
     curves: Sequence[SeedCurve], group: Group, key: str, band: str = "interval"
 ) -> Curve:
-    """Return mean and band over seeds at every step that any of them reached.
+    """Return the mean over seeds and its band at every step at which a seed has a value.
 
-    `key` names the number, so that `bounds_of` can cut the band.
+    `key` is the key of the number, from which `bounds_of` finds the range to which the band
+    is clipped. `band` is one of `BANDS`.
     """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)
@@ -331,7 +348,8 @@ def average_curves(
     finite = np.isfinite(values)
     bounds = bounds_of(key, values[finite], group) if finite.any() else (0.0, 0.0)
     mean, low, high = np.full((3, len(steps)), np.nan)
-    # Seeds may stop at different steps: each subset of seeds has its own steps.
+    # Not every seed has a value at every step. Steps at which the same seeds have values
+    # are computed together.
     for seeds in np.unique(finite, axis=1).T:
         if not seeds.any():
             continue

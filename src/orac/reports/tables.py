@@ -1,6 +1,6 @@
-"""Tables of text, formatted as HTML, markdown, LaTeX or plain text, and CSV files.
+"""Format tables of text as HTML, markdown, LaTeX or plain text, and rows as CSV.
 
-Cells may contain any text: each format escapes what it would interpret.
+Cells may contain any text, because every format escapes its special characters.
 """
 
 import csv
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from orac.evaluation.intervals import Interval
+from orac.evaluation.seed_intervals import Interval
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -34,7 +34,10 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Format with four significant digits, or as a whole number; a dash if not finite."""
+    """Format a number with four significant digits; a dash if it is not finite.
+
+    Whole numbers, and numbers of at least 1000, have no decimals.
+    """
     if not math.isfinite(value):
         return "–"
     whole = value == round(value) or abs(value) >= 1000
@@ -42,7 +45,7 @@ def number(value: float) -> str:
 
 
 def span(values: Sequence[float]) -> str:
-    """Format the value that all share, or the range; a dash if there is none."""
+    """Format the range of values: one number if all are equal, a dash if there are none."""
     if not values:
         return "–"
     low, high = number(float(min(values))), number(float(max(values)))
@@ -50,14 +53,18 @@ def span(values: Sequence[float]) -> str:
 
 
 def cell(interval: Interval | None) -> str:
-    """Format a mean with its interval, or the reason why it has none; a dash for None."""
+    """Format a mean with its interval; a dash for None.
+
+    One seed has no interval. If several seeds are all equal there is none either, and the
+    cell says so.
+    """
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None or interval.low == interval.high:
         reason = "" if interval.n == 1 else " [all seeds equal]"
         return f"{number(interval.estimate)}{reason}"
     width = interval.high - interval.low
-    # Two digits of the width: more would suggest more precision than there is.
+    # Show two digits of the width, because more would suggest too much precision.
     places = min(max(1 - math.floor(math.log10(width)), 1 if width < 100 else 0), 8)
     mean, low, high = (
         f"{x:,.{places}f}" for x in (interval.estimate, interval.low, interval.high)
@@ -66,10 +73,10 @@ def cell(interval: Interval | None) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Format as a GitHub-flavoured table whose source is aligned too."""
+    """Format as GitHub-flavoured markdown, with aligned columns in the source."""
 
     def escape(text: str) -> str:
-        # Markdown passes HTML through.
+        # A markdown renderer would interpret HTML in the text.
         plain = text.replace("&", "&amp;").replace("<", "&lt;")
         return plain.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
@@ -122,7 +129,7 @@ def to_html(table: Table) -> str:
     """Format as an HTML table that scrolls sideways on narrow screens."""
 
     def cell_of(text: str) -> str:
-        # Long text may wrap; a number with its interval may not.
+        # Long text may wrap, but a number with its interval must not.
         kind = " class=words" if len(text) > 24 and "[" not in text else ""
         return f"<td{kind}>{html.escape(text)}</td>"
 

@@ -1,4 +1,7 @@
-"""The page of `orac tune`: reward against risk, and against every parameter."""
+"""Make the HTML page of `orac tune`.
+
+Its charts show the reward of the trials against their risks and their parameters.
+"""
 
 import html
 from collections.abc import Sequence
@@ -43,7 +46,11 @@ def make_page(
     limits: Sequence[tuple[str, float]],
     config: str,
 ) -> str:
-    """Return the whole page as text. `config` is the best config as YAML, or empty."""
+    """Return the whole page as text.
+
+    `limits` has the name and the limit of each constraint. `config` is the best config as
+    YAML, or empty if no trial is within the limits.
+    """
     plots, figures = list[dict[str, Any]](), ""
     for m, (name, limit) in enumerate(limits):
         data = _traces(points, [point.risks[m] for point in points])
@@ -77,12 +84,15 @@ def make_page(
 
 
 def shown_value(value: Any) -> str:
-    """Return the text of a choice or a number with three digits."""
+    """Return a number with three digits, or the text of a choice unchanged."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def _traces(points: Sequence[Point], xs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the trials within the limits and those above them as two kinds of points."""
+    """Return plotly traces of the trials, with `xs` as their x values.
+
+    One trace has the trials within the limits, and one has those above a limit.
+    """
     styles = (
         (True, WITHIN, {"color": COLOURS[0], "size": 8}),
         (False, ABOVE, {"color": COLOURS[1], "size": 8, "symbol": "circle-open"}),

@@ -1,11 +1,11 @@
 """Save and load a pytree of arrays, bit for bit, in one file or inside JSON.
 
-A file consists of 8 bytes of magic, the format version (4 bytes), the header's length
+A file consists of 8 magic bytes, the format version (4 bytes), the header's length
 (8 bytes), a JSON header that lists every leaf (key path, kind, dtype, shape), the raw
 bytes of the leaves in that order, and the SHA-256 of everything before it (32 bytes).
-Numbers are little-endian. Loading never runs code: a file has no pickle and no class
-names, and only fills the structure of a template that the caller provides. Later formats
-must leave the magic, the format version and the digest where they are.
+Numbers are little-endian. Loading never runs code: a file contains no pickle and no class
+names, and its arrays only fill the structure of a template that the caller provides. Later
+formats must leave the magic bytes, the format version and the digest where they are.
 """
 
 import base64
@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from orac.config.validation import read_json
 from orac.runs.atomic_io import (
     AnyPath,
     DamagedFileError,
@@ -41,7 +42,7 @@ CHUNK_BYTES = 1 << 20
 PyTree = Any
 
 JSON_ARRAY = "__array__"
-"""Key of the data of an array inside JSON."""
+"""Key under which JSON holds the data of an array."""
 
 
 class Leaf(NamedTuple):
@@ -58,7 +59,7 @@ class Leaf(NamedTuple):
 
 
 def save_arrays(path: AnyPath, tree: PyTree) -> str:
-    """Write a pytree atomically and durably. Returns the digest of its content."""
+    """Write a pytree to a file atomically and durably. Returns the file's digest."""
     path = Path(path)
     named = jax.tree_util.tree_flatten_with_path(tree)[0]
     leaves = [_describe(jax.tree_util.keystr(name), leaf) for name, leaf in named]
@@ -84,8 +85,8 @@ def save_arrays(path: AnyPath, tree: PyTree) -> str:
     return digest.hexdigest()
 
 
-class OtherShapeError(ValueError):
-    """A good file holds arrays of other names or shapes than the template."""
+class TemplateMismatchError(ValueError):
+    """An intact file holds arrays with other names, types or shapes than the template."""
 
 
 def load_arrays(
@@ -93,12 +94,12 @@ def load_arrays(
 ) -> PyTree:
     """Read a pytree back into the structure of `template`.
 
-    The template's leaves decide what is returned: NumPy arrays for NumPy arrays, JAX arrays
-    for JAX arrays and `jax.ShapeDtypeStruct`, typed keys for typed keys, Python numbers for
-    Python numbers. With `digest`, the file must have exactly that content. With `part`, the
-    file may have more leaves than the template. Raises `DamagedFileError` for a file that
-    is missing, truncated, altered or of another kind, and `ValueError` for a good file that
-    does not fit the template.
+    Each leaf of the result has the type of the template's leaf: a NumPy array, a JAX array,
+    a typed key or a Python number. A `jax.ShapeDtypeStruct` becomes a JAX array. If `digest`
+    is given, the file must have this digest. If `part` is True, the file may have more
+    leaves than the template. Raises `DamagedFileError` for a file that is missing,
+    truncated, altered or of another kind, and `ValueError` for an intact file that does not
+    fit the template.
     """
     path = Path(path)
     named, structure = jax.tree_util.tree_flatten_with_path(template)
@@ -119,7 +120,7 @@ def load_arrays(
             array = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
             if file.readinto(_bytes_of(array)) != leaf.num_bytes:
                 raise DamagedFileError(f"{path} was truncated while it was read.")
-            values.append(_like(like, leaf, array))
+            values.append(_convert_like(like, leaf, array))
     return jax.tree_util.tree_unflatten(structure, values)
 
 
@@ -144,7 +145,7 @@ def _describe(path: str, leaf: Any) -> Leaf:
     return Leaf(path, kind, dtype.name, tuple(array.shape))
 
 
-def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
+def _convert_like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
     """Convert `array` to the type of the template's leaf `like`."""
     if leaf.kind in ("bool", "int", "float"):
         return array.item()
@@ -167,7 +168,10 @@ def _like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
-    """Return the memory of a contiguous array of any dtype (bfloat16 has no buffer)."""
+    """Return the bytes of a contiguous array.
+
+    The array is viewed as uint8, because arrays of bfloat16 have no buffer.
+    """
     return array.reshape(-1).view(np.uint8).data
 
 
@@ -206,9 +210,9 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
             f"{path} has format {version}; this version of orac reads up to {FORMAT}. "
             "Install the newer orac that wrote it."
         )
-    # The digest does not make the header trustworthy: a forged file can have both.
+    # A correct digest does not make the header trustworthy, because both can be forged.
     try:
-        header = json.loads(file.read(min(length, os.fstat(file.fileno()).st_size)))
+        header = read_json(file.read(min(length, os.fstat(file.fileno()).st_size)))
         leaves = [
             Leaf(x["path"], x["kind"], x["dtype"], tuple(x["shape"])) for x in header
         ]
@@ -228,23 +232,28 @@ def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf], part: bool) 
     saved = {leaf.path: leaf for leaf in found}
     for leaf in expected:
         if leaf.path not in saved:
-            raise OtherShapeError(f"{path} lacks the expected leaf {leaf.path}. {why}")
+            raise TemplateMismatchError(
+                f"{path} lacks the expected leaf {leaf.path}. {why}"
+            )
     surplus = [*saved.keys() - {leaf.path for leaf in expected}]
     if surplus and not part:
-        raise OtherShapeError(f"{path} has an unexpected leaf {min(surplus)}. {why}")
+        raise TemplateMismatchError(
+            f"{path} has an unexpected leaf {min(surplus)}. {why}"
+        )
     for leaf in expected:
         for field in ("kind", "dtype", "shape"):
             was, wanted = getattr(saved[leaf.path], field), getattr(leaf, field)
             if was != wanted:
-                raise OtherShapeError(
+                raise TemplateMismatchError(
                     f"{path}: leaf {leaf.path} has {field} {was}, expected {wanted}. {why}"
                 )
 
 
 def to_json(value: Any) -> Any:
-    """Convert dicts, lists, numbers, strings and NumPy arrays to what JSON can hold.
+    """Convert dicts, lists, numbers, strings and NumPy arrays to values for JSON.
 
-    An array becomes its bytes in base 64 with dtype and shape, which restores it exactly.
+    An array becomes a dict of its bytes in base 64, its dtype and its shape, from which
+    `from_json` restores it exactly.
     """
     if isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value)
@@ -263,7 +272,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Invert `to_json`; tuples come back as lists."""
+    """Convert the result of `to_json` back; tuples become lists."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Atomic and durable writes: after a crash a file is the old one or the new one.
+"""Write files atomically and durably: after a crash, a file is either the old or the new one.
 
-Also locks files, and turns the errors of a disk (full, read-only, missing) into sentences
-that say what to do.
+This module also locks files, and turns the errors of a disk (full, read-only, missing) into
+sentences that say what to do.
 """
 
 import errno
@@ -20,27 +20,33 @@ TEMPORARY = ".tmp-"
 
 _FULL = "the disk is full. Earlier saves are intact: free some space, then resume."
 _DENIED = "permission denied. Choose a directory you may write to (--out)."
-_NO_DIRECTORY = "a file is where a directory is needed. Choose another one (--out)."
+_NO_DIRECTORY = "a file is where a directory is needed. Choose another path (--out)."
 _CAUSES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
+    errno.EFBIG: "files may not become that large here. Raise `ulimit -f`, then resume.",
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
     errno.EROFS: "the file system is read-only. Choose another directory (--out).",
     errno.ENOTDIR: _NO_DIRECTORY,
     errno.EEXIST: _NO_DIRECTORY,
-    errno.ENOENT: "it, or its parent directory, does not exist. Choose another (--out).",
-    errno.EISDIR: "it is a directory, a file was expected. Check the path.",
-    errno.ELOOP: "it is a symbolic link, which is never written through. Delete it.",
+    errno.ENOENT: "it, or its parent directory, does not exist. Check the path (--out).",
+    errno.EISDIR: "it is a directory, but a file was expected. Check the path.",
+    errno.ELOOP: "it is a symbolic link, and orac never writes to its target. Delete it.",
+    errno.EMLINK: "the same file has a second name elsewhere (a hard link), where it would "
+    "change too. Replace it by a copy.",
 }
 
 
 class DamagedFileError(ValueError):
-    """A file is missing, truncated, altered or of another kind. An older one may be good."""
+    """A file is missing, truncated, altered or of another kind.
+
+    An older file may be intact.
+    """
 
 
 class DiskError(OSError):
-    """An OSError whose text is a sentence that says what to do; `errno` is the cause's."""
+    """An OSError whose text says what to do. It has the `errno` of the original error."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -62,19 +68,23 @@ def disk_errors(path: Path, action: str) -> Iterator[None]:
 def open_to_write(path: Path, flags: int) -> int:
     """Open a regular file, which is created if it is missing, and return its descriptor.
 
-    A symbolic link raises an OSError: a directory from somebody else must not make us write
-    to a file outside of it. So does a pipe or a device, on which we could wait for ever.
+    A symbolic or hard link raises an OSError, because a directory from somebody else must not make
+    this process write to a file outside of it. A pipe or a device raises one too, because
+    opening or writing it could block for ever.
     """
     safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags | safe, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file. Delete it")
-    return descriptor
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink < 2:
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+    raise OSError(errno.EINVAL, "it is not a regular file. Delete it")
 
 
 def write_all(descriptor: int, buffer: Any) -> None:
-    """Write every byte; a single `os.write` may write only some of them."""
+    """Write every byte, because a single `os.write` may write only some of them."""
     left = memoryview(buffer)
     if left.nbytes:
         left = left.cast("B")
@@ -84,13 +94,16 @@ def write_all(descriptor: int, buffer: Any) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Callable[[Any], None]]:
-    """Yield a `write` function for a file that appears whole under `path`, or not at all.
+    """Yield a function that writes to a new file, which replaces `path` at the end.
 
-    The rename survives a power cut only after `sync_directory`.
+    The file is renamed to `path` only if it is complete. The rename survives a power cut
+    only after `sync_directory`.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     with disk_errors(path, "write"):
-        descriptor = open_to_write(temporary, os.O_WRONLY | os.O_TRUNC)
+        # Delete a file that a crash left here, or a link that somebody else made.
+        temporary.unlink(missing_ok=True)
+        descriptor = open_to_write(temporary, os.O_WRONLY | os.O_EXCL)
         try:
             try:
                 yield lambda buffer: write_all(descriptor, buffer)
@@ -99,15 +112,23 @@ def atomic_file(path: Path) -> Iterator[Callable[[Any], None]]:
                 os.close(descriptor)
             os.replace(temporary, path)
         except BaseException:
-            # A full disk must not stay full because of a failed attempt.
+            # The unfinished file is deleted, because it may fill the disk.
             temporary.unlink(missing_ok=True)
             raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small file atomically and durably."""
+    """Write a small file, or replace it, atomically and durably."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Do the same as `write_text` with bytes.
+
+    A link at this path is replaced, and the file that it names stays as it is.
+    """
     with atomic_file(path) as write:
-        write(text.encode())
+        write(data)
     sync_directory(path.parent)
 
 

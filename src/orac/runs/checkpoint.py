@@ -1,12 +1,13 @@
-"""Checkpoints of a run: saved atomically and verified, at a cost that does not grow.
+"""Checkpoints of a run, which are written atomically and verified when they are loaded.
 
 For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) and
-`step-<step>-<digest>.arrays` (everything except the replay), and in `replay/` the segments
-of the replay, which checkpoints share. The manifest lists every file with its digest and is
-renamed into place last, so a checkpoint exists if its manifest does. It is canonical JSON
-with its own checksum, and no field of it is used before it is checked. Files that no
-manifest lists are left over from a crash and are deleted at the next save.
-`training/saving.py` decides what a checkpoint of a run holds and restores a run from it.
+`step-<step>-<digest>.arrays` (everything except the replay). The segments of the replay are
+in `checkpoints/replay/`. Checkpoints share segments, so a save does not write the whole
+replay again. The manifest lists every file with its digest and is renamed into place last,
+so a checkpoint exists if its manifest does. It is canonical JSON with its own checksum, and
+every field is checked before it is used. Files that no manifest lists are left over from a
+crash and are deleted at the next save. `training/saving.py` decides what a checkpoint of a
+run holds, and restores a run from it.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orac.config.validation import check_count, read_limited
+from orac.config.validation import check_count, read_json, read_limited
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import (
     TEMPORARY,
@@ -41,10 +42,12 @@ from orac.runs.replay_segments import (
 
 FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 28
-"""Largest manifest; it holds the states of environments that run on the host."""
+"""Maximum size of a manifest, which holds the states of environments on the host."""
 NOT_SAVED = "left out"
-"""In a manifest: the run has a replay that is not part of the checkpoint."""
-OURS = re.compile(r"(step-\d{12}-[0-9a-f]{16}|segment-\d{12}-\d{12})\.arrays")
+"""Value in a manifest if the run has a replay that is not part of the checkpoint."""
+CHECKPOINT_FILE = re.compile(
+    r"(step-\d{12}-[0-9a-f]{16}|segment-\d{12}-\d{12})\.arrays"
+)
 """Names of the files that a manifest can list."""
 
 
@@ -54,7 +57,7 @@ class Manifest(NamedTuple):
     step: int
     state_digest: str
     replay: SavedReplay | str | None
-    """None if the run has no replay, NOT_SAVED if it has one that was not saved."""
+    """None if the run has no replay, and NOT_SAVED if its replay was not saved."""
     extra: dict[str, Any]
 
     @property
@@ -72,7 +75,7 @@ def encode_manifest(manifest: Manifest) -> str:
     if isinstance(manifest.replay, SavedReplay):
         content["replay"] = manifest.replay._asdict()
     try:
-        # A round trip, so that decoding and encoding again gives the same bytes.
+        # After this round trip, decoding and encoding again gives the same bytes.
         content = json.loads(json.dumps(content))
     except (TypeError, ValueError) as error:
         raise TypeError(
@@ -82,7 +85,7 @@ def encode_manifest(manifest: Manifest) -> str:
 
 
 def _canonical(content: dict[str, Any]) -> str:
-    """Return the canonical text. Its checksum is that of the text with an empty one."""
+    """Return the canonical text. The checksum is computed while its own field is empty."""
     blank = json.dumps({**content, "checksum": ""})
     checksum = hashlib.sha256(blank.encode()).hexdigest()
     return json.dumps({**content, "checksum": checksum}) + "\n"
@@ -92,7 +95,7 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
     """Read the text of a manifest and check it; `path` is only for error messages."""
     try:
         text = data.decode()
-        content = json.loads(text)
+        content = read_json(text)
         whole = "checksum" in content and _canonical(content) == text
     except (ValueError, TypeError, RecursionError) as error:
         message = f"{path} is truncated, altered or not a manifest."
@@ -112,7 +115,11 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
 
 
 def _parse_manifest(content: dict[str, Any]) -> Manifest:
-    """Check every field, because file names are built from them and checksums can be forged."""
+    """Return the manifest after a check of every field.
+
+    The checksum is not enough, because it can be forged and file names are built from the
+    fields.
+    """
 
     def count(value: Any) -> int:
         if type(value) is not int or value < 0:
@@ -138,8 +145,8 @@ def _parse_manifest(content: dict[str, Any]) -> Manifest:
     return Manifest(step, state_digest, replay, dict(content["extra"]))
 
 
-class Loaded(NamedTuple):
-    """A checkpoint that was loaded. `warnings` are sentences for the user."""
+class LoadedCheckpoint(NamedTuple):
+    """A loaded checkpoint. `warnings` are sentences for the user."""
 
     step: int
     state: PyTree
@@ -177,8 +184,9 @@ class Checkpoints:
     ) -> Path:
         """Save a checkpoint and delete those beyond the newest `keep`.
 
-        `extra` must be JSON-serialisable. Saving the same step again replaces it.
-        Returns the manifest's path. A failure leaves the earlier checkpoints unchanged.
+        `extra` must be JSON-serialisable. Saving the same step again replaces its
+        checkpoint. Returns the path of the manifest. A failure leaves the earlier
+        checkpoints unchanged.
         """
         if self._current is None and self.steps():
             raise ValueError(
@@ -205,7 +213,7 @@ class Checkpoints:
             sync_directory(self.directory)
             write_text(self._manifest_path(step), encode_manifest(manifest))
         except BaseException:
-            # The disk may be full, and these files are not needed.
+            # The files of the failed attempt are deleted, because the disk may be full.
             with suppress(OSError):
                 self._delete_unused()
             raise
@@ -229,15 +237,15 @@ class Checkpoints:
         replay_template: Any = None,
         check: Callable[[PyTree], None] | None = None,
         part: bool = False,
-    ) -> Loaded | None:
+    ) -> LoadedCheckpoint | None:
         """Load the newest undamaged checkpoint; None if there is none at all.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
-        `replay_template` the replay is not read; with `part`, the template may lack arrays
-        of the checkpoint. A damaged checkpoint is skipped with a warning, and so is one
-        whose state `check` rejects with a `DamagedFileError`. One that does not fit the
-        templates, or was written by a newer version, raises an error, because falling back
-        to an older one would hide the mistake.
+        `replay_template`, the replay is not read. With `part`, the template may lack some
+        arrays of the checkpoint. A damaged checkpoint is skipped with a warning, and so is
+        one whose state `check` rejects with a `DamagedFileError`. A checkpoint that does
+        not fit the templates, or that a newer version wrote, raises an error, because
+        falling back to an older checkpoint would hide the mistake.
         """
         skipped: list[str] = []
         for step in reversed(self.steps()):
@@ -262,7 +270,7 @@ class Checkpoints:
 
     def _load(
         self, manifest: Manifest, template: PyTree, replay_like: Any, part: bool
-    ) -> Loaded:
+    ) -> LoadedCheckpoint:
         path = self.directory / manifest.state_name
         state = load_arrays(path, template, manifest.state_digest, part)
         replay, saved = None, manifest.replay
@@ -273,10 +281,13 @@ class Checkpoints:
         exact = saved != NOT_SAVED
         warning = (
             f"The checkpoint of step {manifest.step} was saved without its replay: the "
-            "run continues with an empty one, and its results will not be exactly the same."
+            "run continues with an empty replay, and its results will differ from those of "
+            "an uninterrupted run."
         )
         warnings = () if exact else (warning,)
-        return Loaded(manifest.step, state, replay, manifest.extra, exact, warnings)
+        return LoadedCheckpoint(
+            manifest.step, state, replay, manifest.extra, exact, warnings
+        )
 
     def _manifest_path(self, step: int) -> Path:
         return self.directory / f"step-{step:012d}.json"
@@ -291,14 +302,14 @@ class Checkpoints:
         return manifest
 
     def _prune(self, newest: int) -> None:
-        """Delete all but the newest `keep`, and any newer than the step just saved."""
+        """Delete all but the last `keep` intact checkpoints up to the step `newest`."""
         num_kept = 0
         for step in reversed(self.steps()):
             wanted = step <= newest and num_kept < self.keep
             if wanted and self._try_manifest(step) is not None:
                 num_kept += 1
                 continue
-            # The manifest goes first, so that no manifest lists a missing file.
+            # The manifest is deleted first, so that no manifest lists a missing file.
             with disk_errors(self.directory, "delete an old checkpoint in"):
                 self._manifest_path(step).unlink()
         self._delete_unused()
@@ -312,7 +323,7 @@ class Checkpoints:
         with disk_errors(self.directory, "delete left-over files in"):
             for directory in (self.directory, self.directory / "replay"):
                 for name in os.listdir(directory) if directory.is_dir() else []:
-                    unused = OURS.fullmatch(name) and name not in needed
+                    unused = CHECKPOINT_FILE.fullmatch(name) and name not in needed
                     if unused or name.startswith(TEMPORARY):
                         (directory / name).unlink()
 

@@ -7,6 +7,7 @@ timings.csv and, for the certificate of a study's run, to meta.json, so that the
 are reproducible to the byte. `training/run_logger.py` defines the columns of the logs.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,8 @@ from orac.config.serialization import read_yaml, to_dict, write_yaml
 from orac.config.validation import (
     check_choice,
     check_count,
+    is_number,
+    read_json,
     read_limited,
     shown,
 )
@@ -40,9 +43,9 @@ from orac.runs.machine import describe_machine, machine_differences
 LOGS = ("metrics", "timings", "episodes", "evaluations")
 
 MAX_TEXT_BYTES = 1 << 20
-"""Largest config.yaml or meta.json."""
+"""Maximum size of config.yaml and of each JSON file."""
 MAX_NAME = 200
-"""Most characters of the name of a run; file systems allow 255 bytes."""
+"""Maximum number of characters in the name of a run. File systems allow 255 bytes."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a lock that a forked child still holds after its parent exited."""
 
@@ -50,7 +53,7 @@ _locks: set[int] = set()
 
 
 def _drop_locks() -> None:
-    # A forked worker shares the lock's file and would keep a killed run locked.
+    # A forked worker shares the lock's file, so a killed run would stay locked.
     for descriptor in _locks:
         os.close(descriptor)
     _locks.clear()
@@ -95,8 +98,8 @@ class RunDirectory:
         try:
             if (path / "config.yaml").exists():
                 raise FileExistsError(
-                    f"{path} already holds a run. Continue it with `orac resume {path}`, "
-                    "or choose another name, seed or --out."
+                    f"{path} already holds a run. Choose another name, seed or --out for a "
+                    "new one."
                 )
             write_meta(path, {**describe_machine(), **(meta or {})})
             # The config is written last, because a directory with a config is a run.
@@ -117,17 +120,27 @@ class RunDirectory:
         """Add the commit of this code to meta.json if it differs from the last one."""
         meta = read_meta(self.path)
         commit = describe_machine()["commit"]
-        later = meta.get("resumed_at_commits", [])
+        later = self._list_in(meta, "resumed_at_commits")
         if commit != [meta.get("commit"), *later][-1]:
             write_meta(self.path, {**meta, "resumed_at_commits": [*later, commit]})
 
     def extend(self, config: Mapping[str, Any], step: int, total_steps: int) -> None:
-        """Replace the config of a run that is trained further, and record it in meta.json."""
+        """Replace the config when a run is trained further, and note this in meta.json."""
         meta = read_meta(self.path)
         entry = {"at_step": step, "total_steps": total_steps}
-        extended = [*meta.get("extended", []), entry]
+        extended = [*self._list_in(meta, "extended"), entry]
         write_meta(self.path, {**meta, "extended": extended})
         write_text(self.path / "config.yaml", write_yaml(dict(config)))
+
+    def _list_in(self, meta: Mapping[str, Any], name: str) -> list[Any]:
+        """Return the list `name` of meta.json; an empty list if meta.json lacks it."""
+        entries = meta.get(name, [])
+        if not isinstance(entries, list):
+            raise ValueError(
+                f"{name} in {self.path / 'meta.json'} must be a list, got "
+                f"{shown(entries)}. Restore the file from a backup."
+            )
+        return entries
 
     def machine_differences(self) -> list[str]:
         """Return one sentence per difference from the machine that started the run."""
@@ -155,7 +168,7 @@ class RunDirectory:
         return sizes
 
     def truncate_logs(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the logs to the sizes in a checkpoint; others are emptied."""
+        """Truncate the logs to the sizes in a checkpoint; a log without one is emptied."""
         if self._logs:
             raise ValueError("Truncate the logs of a run before you open one.")
         for name in LOGS:
@@ -182,9 +195,10 @@ class RunDirectory:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise an error if a run contains a symbolic link, through which it would write.
+    """Raise an error if a run's directory contains a symbolic link.
 
-    The directory itself may be a link, which its owner has made.
+    The run would write to the target of such a link. The directory itself may be a link,
+    because the user chose it.
     """
     for folder in (path, path / "checkpoints", path / "checkpoints" / "replay"):
         with disk_errors(folder, "read"):
@@ -218,7 +232,8 @@ def save_evaluation(
     """Save an evaluation as a run directory, so that reports can compare it with runs.
 
     `rows` are those of `Episodes.rows`. `evaluated` is recorded in meta.json and names the
-    policy: `{"rule": name}`, or `{"run": path, "env_steps": step}`. Returns the path.
+    policy: `{"rule": name}` for a baseline, or `{"run": path, "env_steps": step}` for a
+    trained one. Returns the path of the directory.
     """
     path = evaluation_path(out, config, name)
     with RunDirectory.create(
@@ -239,7 +254,7 @@ def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Pat
 
 
 def check_run_name(name: Any, what: str = "the name of a run") -> None:
-    """Raise an error for a name that cannot be a directory's."""
+    """Raise an error for a name that cannot be the name of a directory."""
     if not isinstance(name, str):
         raise ValueError(f"{what} must be a text, got {shown(name)}.")
     if name != safe_name(name):
@@ -275,19 +290,112 @@ def read_config(path: AnyPath) -> dict[str, Any]:
 
 def read_meta(path: AnyPath) -> dict[str, Any]:
     """Read meta.json, which describes the machine that started the run."""
-    return _read_mapping(Path(path) / "meta.json", json.loads)
+    return _read_mapping(Path(path) / "meta.json", read_json)
 
 
 def read_certificate(path: AnyPath) -> dict[str, Any] | None:
     """Read certificate.json, which `orac certify` writes; None if there is none."""
     file = Path(path) / "certificate.json"
-    return _read_mapping(file, json.loads) if file.is_file() else None
+    return _read_mapping(file, read_json) if file.is_file() else None
+
+
+def valid_certificate(path: AnyPath) -> dict[str, Any] | None:
+    """Read certificate.json; None if it is missing or does not fit the run as it is now."""
+    record = read_certificate(path)
+    return None if record is None or certificate_problem(path) else record
+
+
+def certificate_problem(path: AnyPath) -> str:
+    """Return why certificate.json does not fit the run as it is now; empty if it fits.
+
+    The file may have been copied from another run or edited, or the run may have changed
+    since. Fields that earlier versions did not write are not compared.
+    """
+    record = read_certificate(path)
+    if record is None:
+        return ""
+    file, again = Path(path) / "certificate.json", f"Certify again: orac certify {path}"
+    config = read_config(path)
+    env, trained = config.get("env"), Checkpoints(Path(path) / "checkpoints").steps()
+    expected = {
+        "config": config_checksum(path),
+        "env": env.get("id") if isinstance(env, dict) else None,
+        "seed": config.get("seed"),
+    }
+    if any(record.get(name, value) != value for name, value in expected.items()):
+        return (
+            f"{file} is ignored, because it is about a run with another config. {again}"
+        )
+    at = record.get("trained_steps")
+    if trained and at is not None and at != trained[-1]:
+        return (
+            f"{file} is ignored, because it was made when the run had {at} steps, and now "
+            f"it has {trained[-1]}. {again}"
+        )
+    if record.get("certified") is False:
+        return ""
+    try:
+        limits = [constraint["limit"] for constraint in config["constraints"]]
+        bounds = record["looks"][-1]["bounds"]
+        uppers = [bound["upper"] for bound in bounds]
+        within = len(uppers) == len(limits) and all(
+            is_number(upper) and 0 <= upper <= limit
+            for upper, limit in zip(uppers, limits, strict=True)
+        )
+        written = within and _is_as_written(record, limits)
+    except (KeyError, IndexError, TypeError):
+        within = written = False
+    if not within:
+        return (
+            f"{file} is ignored, because its bounds are not within the limits of "
+            f"{Path(path) / 'config.yaml'}. {again}"
+        )
+    return "" if written else f"{file} is ignored, because it was edited. {again}"
+
+
+def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> bool:
+    """Return whether the numbers of a certificate that claims to certify fit together."""
+    look, step = certificate["looks"][-1], certificate["step"]
+    steps = certificate.get("trained_steps")
+    bounds = zip(look["bounds"], limits, strict=True)
+    return (
+        certificate["certified"] is True
+        and look.get("certified", True) is True
+        and is_number(certificate["confidence"])
+        and 0 < certificate["confidence"] < 1
+        and type(step) is int
+        and 0 <= step <= (step if steps is None else steps)
+        and type(look["episodes"]) is int
+        and look["episodes"] > 0
+        and is_number(look["reward"])
+        and all(
+            is_number(bound["estimate"])
+            and bound["estimate"] <= limit
+            and bound.get("limit", limit) == limit
+            for bound, limit in bounds
+        )
+    )
+
+
+def config_checksum(path: AnyPath) -> str:
+    """Return a checksum of a run's config, without its number of steps.
+
+    The number of steps changes if a run is trained further, so certificates record it in a
+    field of its own.
+    """
+    config = read_config(path)
+    training = config.get("training")
+    if isinstance(training, dict):
+        steps = ("total_steps", "schedule_steps")
+        config["training"] = {k: v for k, v in training.items() if k not in steps}
+    text = json.dumps(config, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_delivered(path: AnyPath) -> dict[str, Any] | None:
-    """Read delivered.json, which every checkpoint writes; None if there is none."""
+    """Read delivered.json, which is written with every checkpoint; None if missing."""
     file = Path(path) / "delivered.json"
-    return _read_mapping(file, json.loads) if file.is_file() else None
+    return _read_mapping(file, read_json) if file.is_file() else None
 
 
 def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
@@ -314,11 +422,13 @@ def acquire_lock(path: Path) -> int:
     """Lock `<path>/lock` until `release_lock` is called with the returned descriptor.
 
     A forked process shares the lock until `_drop_locks` has run there, which may take a
-    moment on a busy machine: so a lock whose owner has exited is waited for.
+    moment on a busy machine. So if the owner of the lock has exited, this function waits
+    for up to `LOCK_TIMEOUT` seconds.
     """
-    # Choice: the package filelock would replace only the three lines of `try_lock`. Who
-    # owns the lock, the refusal of links and pipes in its place, and the descriptors that
-    # forked workers drop would still be written here, with access to its private fields.
+    # Choice: the package filelock would replace only the few lines of `try_lock`. The code
+    # that names the owner of the lock, refuses links and pipes in its place, and closes the
+    # descriptors in forked workers would still be needed, and would have to use private
+    # fields of that package.
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):
@@ -350,7 +460,7 @@ def release_lock(descriptor: int) -> None:
 
 
 def _is_running(owner: str) -> bool:
-    """Return False only if `owner`, the text in a lock, is a local process that ended."""
+    """Return False only if `owner`, the text in a lock, names a local process that ended."""
     found = re.fullmatch(r"process (\d+) on (.*)", owner)
     if not found or found[2] != socket.gethostname():
         return True

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orac.config import serialization
+from orac.config import overrides
 from orac.config.validation import check_choice, import_extra, read_text, shown
 from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
@@ -124,14 +124,15 @@ class Tracker(NamedTuple):
 
 
 def check_trackers(names: Any) -> None:
-    """Raise an error for a tracker that is unknown, or requested and not installed."""
+    """Raise an error if a tracker is unknown, or is not installed (except TensorBoard)."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(
             f"trackers must be a list, such as ('tensorboard',), got {shown(names)}."
         )
     for name in names:
         check_choice("a tracker", name, TRACKERS)
-        if name != "tensorboard":  # It is on by default, so a run goes on without it.
+        # TensorBoard is on by default, so a run continues without it.
+        if name != "tensorboard":
             import_extra(f"Logging to {name}", name, name)
 
 
@@ -148,13 +149,18 @@ def open_trackers(
 
 
 def _open_tensorboard(directory: Path, config: Any, start_step: int) -> Tracker | None:
-    """Write event files, without the later entries of an earlier attempt."""
+    """Write event files, or return None if tensorboardX is not installed.
+
+    Entries after `start_step`, which an interrupted attempt wrote, are dropped.
+    """
     if find_spec("tensorboardX") is None:
         logging.getLogger("orac").info(
-            "No TensorBoard events: pip install 'orac-rl[tensorboard]' for them."
+            "No TensorBoard events are written. To get them, run pip install "
+            "'orac-rl[tensorboard]'."
         )
         return None
-    # The writer names files by the second; a quick resume would overwrite one.
+    # The names of the writer's files contain the time in whole seconds. Without the suffix,
+    # a quick resume would overwrite a file.
     writer = importlib.import_module("tensorboardX").SummaryWriter(
         str(directory / "tensorboard"),
         purge_step=start_step + 1 if start_step else None,
@@ -169,7 +175,7 @@ def _open_tensorboard(directory: Path, config: Any, start_step: int) -> Tracker 
 
 
 def _open_wandb(directory: Path, config: Mapping[str, Any], start_step: int) -> Tracker:
-    """Start a W&B run with an id made from the directory, which a resumed run continues."""
+    """Start a W&B run whose id depends on the directory, so that a resume continues it."""
     where = directory.resolve()
     run = importlib.import_module("wandb").init(
         project=os.environ.get("WANDB_PROJECT", "orac"),
@@ -191,7 +197,7 @@ def _open_mlflow(directory: Path, config: Any, start_step: int) -> Tracker:
     run = mlflow.start_run(run_id=known, run_name=None if known else name)
     if known is None:
         write_text(id_file, run.info.run_id)
-        mlflow.log_params(serialization.flatten(config))
+        mlflow.log_params(overrides.flatten(config))
 
     def log(step: int, metrics: Mapping[str, Any]) -> None:
         # The server rejects names with other characters, such as brackets.

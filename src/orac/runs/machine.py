@@ -1,8 +1,9 @@
-"""The computer of a run: its description for `meta.json`, and its processors.
+"""The computer of a run: its description for `meta.json`, its processors and its memory.
 
-The bits of a result depend on versions and threads, because XLA splits sums by the number
-of processors that a process may use. Processors are claimed by locking a file, so that
-two runs on one machine do not share one while another is idle.
+The bits of a result depend on the versions of packages. They also depend on the number of
+threads, because XLA splits a sum into parts according to the number of processors that a
+process may use. A run claims processors by locking one file for each, so that two runs on
+one machine do not share a processor while another one is idle.
 """
 
 import json
@@ -24,19 +25,19 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium")
 MAX_META_BYTES = 1 << 20
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 
-DECISIVE = ("versions", "machine", "threads", "thread_variables")
+REPRODUCIBILITY_FIELDS = ("versions", "machine", "threads", "thread_variables")
 """Fields whose difference can change the bits of a resumed run."""
 
 
 def count_threads() -> int:
-    """Return the number of processors this process may use, and so of XLA's threads."""
+    """Return how many processors this process may use. XLA starts as many threads."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 PROCESSORS_AT_START = count_threads()
-"""Processors that this process was given, before it claimed some of them."""
+"""Number of processors that this process could use before it claimed some of them."""
 
 
 def describe_machine() -> dict[str, Any]:
@@ -63,7 +64,7 @@ def describe_machine() -> dict[str, Any]:
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one sentence per difference that may change the bits of a resumed run."""
     sentences = []
-    for field in DECISIVE:
+    for field in REPRODUCIBILITY_FIELDS:
         old, new = then.get(field), now.get(field)
         if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
             old, new = {field: old}, {field: new}
@@ -73,7 +74,7 @@ def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list
                 was, is_now = ("unset" if v is None else v for v in values)
                 sentences.append(
                     f"The run was started with {name} {was} and continues with {is_now}: "
-                    "it may not end bit-identical to an uninterrupted one."
+                    "its results may not be bit-identical to those of an uninterrupted run."
                 )
     return sentences
 
@@ -116,25 +117,26 @@ def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
 
 
 def limit_threads(threads: int | None) -> None:
-    """Use at most this many processors. Call it before JAX starts.
+    """Use at most this many processors. Call this function before JAX starts.
 
-    A run that was started on fewer threads is then resumed with the same bits.
+    A run that was started with fewer threads then computes the same bits when it resumes.
     """
     if threads and threads < count_threads():
         claim_processors(threads)
 
 
 def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
-    """Use only `threads` processors, if possible ones that no other run has claimed.
+    """Use only `threads` processors, if possible those that no other run has claimed.
 
-    The kernel releases a claim however the process ends. If too few processors are free,
-    busy ones are shared evenly. Systems without CPU affinity (macOS) are left unchanged.
+    Returns the numbers of these processors. The kernel releases a claim however the process
+    ends. If too few processors are free, busy ones are shared evenly. On systems without
+    CPU affinity (macOS), nothing is done and the list is empty.
     """
     if not hasattr(os, "sched_setaffinity"):
         return []
     allowed = sorted(os.sched_getaffinity(0))
     folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
-    # The folder for temporary files belongs to everybody.
+    # All users can write to the folder for temporary files, so ours must be private.
     claimable = allowed if private_directory(folder) else []
     chosen = []
     for processor in claimable:
@@ -146,7 +148,7 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
             chosen.append(processor)
         else:
             os.close(descriptor)
-    # The first busy one differs between processes, so that all are shared evenly.
+    # Each process starts at another busy processor, so that all are shared evenly.
     start = os.getpid() % len(allowed)
     busy = [p for p in allowed[start:] + allowed[:start] if p not in chosen]
     chosen += busy[: threads - len(chosen)]
@@ -154,18 +156,19 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
     return sorted(chosen)
 
 
-class Need(NamedTuple):
-    """Memory that a setting asks for."""
+class MemoryNeed(NamedTuple):
+    """Memory that one setting needs."""
 
     setting: str
     value: Any
     num_bytes: int
 
 
-def check_memory(needs: Sequence[Need], available: int | None = None) -> None:
+def check_memory(needs: Sequence[MemoryNeed], available: int | None = None) -> None:
     """Raise an error, before anything is allocated, if a run does not fit into memory.
 
-    The setting that needs most is named, with the largest value that fits if it is a number.
+    The error names the setting that needs most. If its value is a whole number, the error
+    also gives the largest value that fits.
     """
     available = available_memory() if available is None else available
     total = sum(need.num_bytes for need in needs)
@@ -175,7 +178,7 @@ def check_memory(needs: Sequence[Need], available: int | None = None) -> None:
     left = available - (total - most.num_bytes)
     advice = "Lower it."
     if isinstance(most.value, int) and left > 0:
-        # Two digits, rounded down, because the estimate is not more precise.
+        # The value is rounded down to two digits, because the estimate is not more precise.
         fitting = most.value * left // most.num_bytes
         unit = 10 ** max(0, len(str(fitting)) - 2)
         advice = f"About {fitting // unit * unit:,} would fit."
@@ -208,5 +211,5 @@ def available_memory() -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, or the device that JAX uses, has no memory left."""
+    """Return whether an error says that Python or JAX's device has no memory left."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console, Group
@@ -17,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 REFRESH_SECONDS = 0.2
+UNCHANGED_SECONDS = 60.0
+"""Plain lines without any news are at least this far apart."""
 
 
 class Progress:
@@ -38,7 +41,8 @@ class Progress:
         self._console, self._clock = console or Console(), clock
         self._step = self._shown_step = start_step
         self._shown_at = -math.inf
-        # Only recent times, because the first include the compilation.
+        self._shown_metrics: dict[str, float | str] = {}
+        # Only recent times are stored, because the speed may change.
         self._times = deque([(clock(), start_step)], maxlen=12)
         self._metrics: dict[str, float | str] = {}
         self._live: Live | None = None
@@ -46,8 +50,8 @@ class Progress:
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
         """Set the step and new values of metrics, and refresh the display if it is due.
 
-        A metric is a number or a text. It is NaN while it has no value; metrics that are
-        not given stay displayed.
+        A metric is a number or a text, and NaN while it has no value. Metrics that are not
+        given stay as they are.
         """
         now, self._step = self._clock(), step
         for name, value in (metrics or {}).items():
@@ -56,12 +60,17 @@ class Progress:
             self._times.append((now, step))
         is_bar = self._console.is_terminal
         wait = REFRESH_SECONDS if is_bar else self._line_seconds
+        if not is_bar and (step, self._metrics) == (
+            self._shown_step,
+            self._shown_metrics,
+        ):
+            wait = max(wait, UNCHANGED_SECONDS)
         if not self._quiet and now - self._shown_at >= wait:
             self._shown_at = now
             self._show(is_bar)
 
     def notes(self, sentences: Iterable[str]) -> None:
-        """Print sentences above the bar; without a bar, log them as warnings."""
+        """Print sentences as notes; if the display is quiet, log them as warnings."""
         for sentence in sentences:
             if self._quiet:
                 logging.getLogger("orac").warning(sentence)
@@ -75,9 +84,9 @@ class Progress:
             console.print(Text(line), soft_wrap=True)
 
     def _show(self, is_bar: bool) -> None:
-        self._shown_step = self._step
+        self._shown_step, self._shown_metrics = self._step, {**self._metrics}
         if not is_bar:
-            # As `Text`, brackets in a name are not mark-up, and colons no emoji.
+            # In a `Text`, brackets do not start mark-up and colons do not mark emoji.
             self._console.print(Text(self.line()), soft_wrap=True)
             return
         if self._live is None:
@@ -100,9 +109,16 @@ class Progress:
         return f"{steps}  {self._speed()}  {self._numbers()}".rstrip()
 
     def _speed(self) -> str:
-        """Return the speed over the last few updates, and the time left at this speed."""
-        (start, first_step), (end, last_step) = self._times[0], self._times[-1]
-        rate = (last_step - first_step) / (end - start) if end > start else 0.0
+        """Return the speed over the last few updates, and the time left at this speed.
+
+        The slowest of at least three updates is left out, since it may have included a
+        compilation.
+        """
+        intervals = [(b - a, n - m) for (a, m), (b, n) in pairwise(self._times)]
+        intervals.sort(key=lambda interval: interval[0] / interval[1])
+        used = intervals[:-1] if len(intervals) > 2 else intervals
+        seconds, steps = map(sum, zip(*used, strict=True)) if used else (0.0, 0)
+        rate = steps / seconds if seconds > 0 else 0.0
         left = max(0, self.total_steps - self._step) / rate if rate > 0 else None
         return f"{rate:,.0f} steps/s  left {clock_text(left)}"
 

@@ -20,11 +20,13 @@ from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import DamagedFileError
 
 SEGMENT_BYTES = 1 << 26
-"""Largest segment; more rows become several segments, which limits the memory needed."""
+"""Maximum size of a segment. More rows become several segments, so that a save needs
+little memory."""
 
 MERGE_BYTES = 1 << 23
-"""Small segments are merged into one of up to this size. The work stays bounded, and a
-replay of half a gigabyte has at most a few hundred files, however often it is saved."""
+"""Maximum size of a merged segment. Small segments are merged, so that a replay of half a
+gigabyte has at most a few hundred files, however often it is saved. The limit bounds the
+work of a merge."""
 
 
 Replay = Any
@@ -32,7 +34,7 @@ Replay = Any
 
 
 class Segment(NamedTuple):
-    """A file with the rows first..last-1 and this digest."""
+    """A file with the rows first..last-1, and its digest."""
 
     first: int
     last: int
@@ -65,7 +67,10 @@ def capacity_of(storage: PyTree) -> int:
 def save_segments(
     directory: Path, replay: Replay, written: list[Segment]
 ) -> list[Segment]:
-    """Write the rows that are not in `written`. Returns all segments of the replay."""
+    """Write the rows that are not in the segments `written` by the last save.
+
+    Returns all segments of the replay.
+    """
     inserted, capacity = int(replay.inserted), capacity_of(replay.storage)
     leaves = jax.tree.leaves(replay.storage)
     sizes = [math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves]
@@ -74,12 +79,14 @@ def save_segments(
     if written and written[-1].last > inserted:
         raise ValueError(
             f"The replay has {inserted} rows, but {written[-1].last} were saved "
-            "before. A run's replay only grows; save another run in another directory."
+            "before. The rows of a run's replay only increase in number. Save another run in "
+            "another directory."
         )
     keep = [segment for segment in written if segment.last > oldest]
     first = max(oldest, keep[-1].last if keep else 0)
-    # Two neighbours are merged if the older is not the larger, as in a binary counter:
-    # each row is rewritten a logarithmic number of times, from the replay in memory.
+    # Two neighbouring segments are merged if the older one is not larger than the newer
+    # one, as in a binary counter. So each row is rewritten only a logarithmic number of
+    # times. The rows are read from the replay in memory.
     while first < inserted and keep:
         older = keep[-1]
         merged = max(oldest, older.first)
@@ -97,12 +104,12 @@ def save_segments(
 
 
 def read_rows(storage: PyTree, first: int, last: int) -> PyTree:
-    """Return rows first..last-1 as NumPy arrays; only these leave the device."""
+    """Return rows first..last-1 as NumPy arrays, without copying the whole replay."""
     count, capacity = last - first, capacity_of(storage)
     leaves, structure = jax.tree.flatten(storage)
     on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
-    # Compiled only for powers of two, so that a run which saves at irregular steps does
-    # not compile one program for every number of rows.
+    # The number of rows is rounded up to a power of two, so that a run that saves at
+    # irregular steps does not compile one program for every number of rows.
     padded = min(1 << (count - 1).bit_length(), capacity)
     taken = iter(_take_rows(on_device, first % capacity, padded) if on_device else [])
     rows = [
@@ -124,8 +131,9 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
     capacity = capacity_of(template.storage)
     if capacity != saved.capacity:
         raise ValueError(
-            f"The saved replay holds {saved.capacity} rows, this run's {capacity}. "
-            "Resume with the configuration of the run, or start a new one."
+            f"The saved replay holds {saved.capacity} rows, but this run's holds "
+            f"{capacity}. Resume with the configuration of the saved run, or start a new "
+            "run."
         )
     _check_segments(directory, saved)
     leaves, structure = jax.tree.flatten(template.storage)
@@ -137,10 +145,10 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
             for x in buffers
         )
         rows = load_arrays(directory / segment.name, like, segment.digest)
-        # The oldest segment may start with rows that have been overwritten since.
+        # The oldest segment may start with rows that were overwritten later.
         skip = max(0, saved.inserted - capacity - segment.first)
         for buffer, values in zip(buffers, jax.tree.leaves(rows), strict=True):
-            # The rows may go around the end of the ring.
+            # The rows may continue at the start of the ring buffer.
             start = (segment.first + skip) % capacity
             head, tail = np.split(values[skip:], [capacity - start])
             buffer[start : start + len(head)], buffer[: len(tail)] = head, tail

@@ -1,1 +1,1 @@
-"""Training: the compiled loop for JAX environments, the host loop for all others."""
+"""Train agents: a compiled loop for JAX environments, a host loop for all others."""

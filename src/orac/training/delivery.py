@@ -1,10 +1,11 @@
 """Choose the policy that a run delivers.
 
-Every evaluation makes the deployed policy a candidate. A small sample can look good by
-chance, so a policy that would be the new best is tested again at once on many more
-episodes, and both samples are pooled. The training state contains the best candidates, and
-also the policy with the lowest risk, which is delivered if no candidate was within the
-limits.
+At every evaluation, the deployed policy (the current policy as it would be used after
+training) becomes a candidate if its measured risk is at most the limits minus the margin.
+A small sample can look good by chance, so a policy that would be the new best is tested
+again at once on many more episodes, and both samples are pooled. The training state
+contains the best candidates. As long as there is none, it contains the policy with the
+lowest risk instead. That policy is delivered if there is no candidate at the end.
 """
 
 import math
@@ -21,21 +22,23 @@ from orac.config.schema import Config
 from orac.core.agent import AgentState, PolicyState, deployed_policy
 from orac.envs import registry
 from orac.evaluation.result import Episodes, pool
-from orac.runs.directory import read_certificate
-from orac.training.measurement import held_measure, sample_risk
+from orac.runs.directory import valid_certificate
+from orac.training.measurement import limited_measure, sample_risk
 
-KEPT = 10
-"""Largest number of stored candidates within the limits."""
+MAX_CANDIDATES = 10
+"""Maximum number of stored candidates within the limits."""
 RETEST_TAIL = 40
-"""A new best is tested on this many episodes divided by the smallest tail."""
+"""Number of episodes of a second test that are in the smallest tail."""
 RETEST_SHARE = 0.02
-"""Fraction of the run's steps that such a test may take in environments on the host."""
+"""Maximum number of steps of a second test on the host, as a fraction of the run's steps."""
 
 
 class Candidates(NamedTuple):
-    """Policies that were evaluated. The last entry is the one with the lowest risk.
+    """Evaluated policies that the run may deliver.
 
-    Arrays are NumPy with a leading axis of `KEPT + 1`. Empty entries have `episodes` 0.
+    All fields are NumPy arrays with a leading axis of size `MAX_CANDIDATES + 1`. The last
+    entry is the policy with the lowest risk, as long as no policy was within the limits.
+    Entries with `episodes` 0 are empty.
     """
 
     policies: PolicyState
@@ -47,6 +50,7 @@ class Candidates(NamedTuple):
     steps: Int[np.ndarray, " candidate"]
     """Environment step at which the policy was evaluated."""
     retested: Bool[np.ndarray, " candidate"]
+    """Whether the policy had a second test."""
 
 
 class Delivered(NamedTuple):
@@ -61,10 +65,18 @@ class Delivered(NamedTuple):
     feasible: bool
     """Whether every measured risk is at most its limit minus the margin."""
 
+    def __repr__(self) -> str:
+        risks = ", ".join(f"{risk:.4g}" for risk in self.risk) or "not limited"
+        within = "within" if self.feasible else "not reliably within"
+        return (
+            f"<policy of step {self.step:,}: reward {self.reward:.4g}, risk {risks}, "
+            f"{within} the limits, measured on {self.episodes:,} episodes>"
+        )
+
 
 def init(agent: AgentState, config: Config) -> Candidates:
-    """Return an empty list of candidates."""
-    count = KEPT + 1
+    """Return candidates of which every entry is empty."""
+    count = MAX_CANDIDATES + 1
     blank = jax.tree.map(
         lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), deployed_policy(agent)
     )
@@ -80,10 +92,10 @@ def init(agent: AgentState, config: Config) -> Candidates:
 
 
 def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
-    """Return the risk of these episodes, per constraint."""
+    """Return the measured risk of these episodes for each constraint."""
     return np.array(
         [
-            sample_risk(episodes.cost[:, m], held_measure(constraint, config))
+            sample_risk(episodes.cost[:, m], limited_measure(constraint, config))
             for m, constraint in enumerate(config.constraints)
         ]
     )
@@ -105,9 +117,10 @@ def consider(
     episode_length: int | None,
     play: Callable[[int], Episodes],
 ) -> Candidates:
-    """Add the deployed policy to the candidates if it is good enough, and return them.
+    """Return the candidates, with the deployed policy added if it is good enough.
 
-    `episodes` are those of its evaluation, and `play` plays more of them.
+    `episodes` are the episodes in which the policy was evaluated. For a second test,
+    `play(count)` plays `count` more episodes of the same policy.
     """
     risk = measure_risk(episodes, config)
     feasible = within_limits(risk, config)
@@ -120,15 +133,16 @@ def consider(
         reward = float(episodes.reward.mean())
     place = None
     if feasible:
-        # The empty places come first, then the one of lowest reward.
-        rewards = np.where(candidates.episodes > 0, candidates.reward, -math.inf)[:KEPT]
-        lowest = int(rewards.argmin())
+        # Use an empty entry. If there is none, replace the candidate of lowest reward, but
+        # only if the new one is better.
+        rewards = np.where(candidates.episodes > 0, candidates.reward, -math.inf)
+        lowest = int(rewards[:MAX_CANDIDATES].argmin())
         place = lowest if reward > rewards[lowest] else None
-    elif not candidates.episodes[:KEPT].any():
-        excess = relative_risk(risk, config)
-        held = relative_risk(candidates.risk[KEPT], config)
-        if not candidates.episodes[KEPT] or excess < held:
-            place = KEPT
+    elif not candidates.episodes[:MAX_CANDIDATES].any():
+        new_risk = relative_risk(risk, config)
+        lowest_risk = relative_risk(candidates.risk[MAX_CANDIDATES], config)
+        if not candidates.episodes[MAX_CANDIDATES] or new_risk < lowest_risk:
+            place = MAX_CANDIDATES
     if place is None:
         return candidates
 
@@ -149,36 +163,52 @@ def consider(
     return new
 
 
+def uses_mean(agent: AgentState, config: Config) -> bool:
+    """Return whether the deployed policy acts with its mean action."""
+    if config.agent.follows_episodes:
+        return not bool(agent.steering.samples)
+    return config.evaluation.deterministic
+
+
 def relative_risk(risk: np.ndarray, config: Config) -> float:
-    """Return the largest risk relative to its limit."""
+    """Return the largest of the risks, each divided by the unit of its constraint.
+
+    The unit is the constraint's `cost_scale`, or its limit if it has none.
+    """
     units = np.array([c.unit or 1.0 for c in config.constraints])
     return float((risk / units).max())
 
 
 def best_index(candidates: Candidates) -> int | None:
-    """Return the index of the candidate of highest reward that was tested again."""
-    fit = (candidates.episodes > 0) & candidates.retested
-    fit[KEPT] = False
-    if not fit.any():
+    """Return the index of the best candidate, or None if there is none yet.
+
+    The best candidate has the highest reward of those that had a second test.
+    """
+    tested = (candidates.episodes > 0) & candidates.retested
+    tested[MAX_CANDIDATES] = False
+    if not tested.any():
         return None
-    return int(np.where(fit, candidates.reward, -math.inf).argmax())
+    return int(np.where(tested, candidates.reward, -math.inf).argmax())
 
 
 def ranked(candidates: Candidates) -> list[int]:
     """Return the indices of all candidates within the limits, best first.
 
-    Those that were tested again come before the others. If there is none, only the policy
-    with the lowest risk is returned.
+    Candidates that had a second test come before the others. If no candidate is within the
+    limits, the list contains only the index of the policy with the lowest risk, if any.
     """
-    held = [i for i in range(KEPT) if candidates.episodes[i]]
+    filled = [i for i in range(MAX_CANDIDATES) if candidates.episodes[i]]
     order = sorted(
-        held, key=lambda i: (not candidates.retested[i], -candidates.reward[i])
+        filled, key=lambda i: (not candidates.retested[i], -candidates.reward[i])
     )
-    return order or ([KEPT] if candidates.episodes[KEPT] else [])
+    return order or ([MAX_CANDIDATES] if candidates.episodes[MAX_CANDIDATES] else [])
 
 
 def delivered(candidates: Candidates, place: int | None = None) -> Delivered | None:
-    """Return the candidate at this index, by default the best; None if there is none."""
+    """Return the candidate at index `place`. If `place` is None, return the first of `ranked`.
+
+    The result is None if there are no candidates.
+    """
     order = ranked(candidates)
     if place is None:
         if not order:
@@ -191,13 +221,16 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
         risk=tuple(float(r) for r in candidates.risk[place]),
         episodes=int(candidates.episodes[place]),
         step=int(candidates.steps[place]),
-        feasible=place < KEPT,
+        feasible=place < MAX_CANDIDATES,
     )
 
 
-def certified_place(run_dir: Path, candidates: Any) -> int | None:
-    """Return the index of the candidate that a run's certificate names, if it exists."""
-    certificate = read_certificate(run_dir)
+def certified_index(run_dir: Path, candidates: Any) -> int | None:
+    """Return the index of the candidate that the run's certificate is about.
+
+    The result is None if nothing was certified or the candidate is no longer stored.
+    """
+    certificate = valid_certificate(run_dir)
     if not candidates or certificate is None or not certificate.get("certified"):
         return None
     step = certificate.get("step")
@@ -206,16 +239,17 @@ def certified_place(run_dir: Path, candidates: Any) -> int | None:
     return int(places[0]) if len(places) else None
 
 
-def only(candidates: Candidates, place: int) -> Candidates:
-    """Return the candidates with all but the one at this index emptied."""
-    others = np.arange(KEPT + 1) != place
+def keep_only(candidates: Candidates, place: int) -> Candidates:
+    """Return the candidates with only the entry at index `place`."""
+    others = np.arange(MAX_CANDIDATES + 1) != place
     return candidates._replace(episodes=np.where(others, 0, candidates.episodes))
 
 
 def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
-    """Return whether a sample of episodes is clearly better than another one.
+    """Return whether a new sample of episodes is clearly better than an old one.
 
-    Samples within the limits are compared by reward, and others by risk.
+    If both samples are within the limits, their rewards are compared. If neither is, their
+    risks are compared. If only one is within the limits, it is the better one.
     """
     new_risk, old_risk = (measure_risk(episodes, config) for episodes in (new, old))
     feasible = within_limits(new_risk, config), within_limits(old_risk, config)
@@ -231,15 +265,16 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 def retest_episodes(config: Config, episode_length: int | None) -> int:
     """Return the number of episodes of a second test, which depends on the smallest tail.
 
-    Episodes on the host are slow, so it takes at most 2 % of the run's steps there.
+    Episodes on the host are slow, so there the test takes at most 2 % of the run's steps.
+    It always plays at least one episode.
     """
     tails = [
-        held_measure(c, config).parameter if c.risk == "cvar" else 0.2
+        limited_measure(c, config).parameter if c.risk == "cvar" else 0.2
         for c in config.constraints
     ]
     wanted = math.ceil(RETEST_TAIL / min(tails, default=1.0))
     env_id = config.env.id
-    if registry.has_jax_form(env_id) or registry.is_of_library(env_id):
+    if registry.is_jax_env(env_id) or registry.is_library_id(env_id):
         return wanted
     allowed = RETEST_SHARE * config.training.horizon / (episode_length or 1)
     return max(min(wanted, int(allowed)), 1)

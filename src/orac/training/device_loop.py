@@ -1,8 +1,9 @@
-"""Algorithm 1 for JAX environments: acting, stepping, replay and updates in one program.
+"""Run the paper's Algorithm 1 in JAX environments, as one compiled program.
 
-The compiled `fori_loop` does not leave the device between two log rows. Every round draws
-its randomness from the run's key and the number of the round, so a resumed run draws the
-same numbers.
+The program acts, steps the environments, stores the steps and updates the agent. It is a
+`fori_loop` over rounds and does not leave the device between two log rows. A round is one
+step of every environment. The random numbers of a round depend only on the run's key and
+the number of the round, so a resumed run draws the same numbers.
 """
 
 from functools import cache, partial
@@ -27,9 +28,9 @@ from orac.training.state import (
     empty_replay,
     evaluation_key,
     evaluation_policy,
-    in_order_of,
     init_train_state,
     learner_for,
+    order_constraints,
     start_episodes,
     without_seed,
 )
@@ -43,10 +44,10 @@ from orac.training.xla import compiler_options
 
 
 class DeviceRunner:
-    """Trains and evaluates in a JAX environment, in compiled loops."""
+    """A runner that trains and evaluates in JAX environments, in compiled loops."""
 
     def __init__(self, env: Environment, config: Config) -> None:
-        config = in_order_of(env.spec, config)
+        config = order_constraints(env.spec, config)
         self.env, self.config, self.spec = env, config, env.spec
         self.learner = learner_for(env.spec, config)
         key = jax.random.key(config.seed)
@@ -56,7 +57,11 @@ class DeviceRunner:
         self.state = init(key, env, self.learner, config)
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
+        """Run this many rounds and return NumPy arrays with one entry per round.
+
+        `capacity` is the number of rounds for which the program is compiled. It must be at
+        least `rounds`.
+        """
         if not self.state.replay:
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
@@ -77,17 +82,23 @@ class DeviceRunner:
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy; `seed` replaces the run's key."""
+        """Play whole episodes of a policy and return their totals.
+
+        The random numbers are made from `seed`, or from the run's key if `seed` is None.
+        """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         act = evaluation_policy(self.spec, without_seed(self.config), deterministic)
         return roll_out(key, policy, self.env, act, episodes)
 
     def host_state(self) -> dict[str, Any] | None:
-        """Return an empty state: the environments' state is in the training state."""
+        """Return an empty dict, because the state of JAX environments is in `TrainState`."""
         return {}
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint's state; without a host state, start new episodes."""
+        """Go back to the state of a checkpoint. If `host_state` is None, start new episodes.
+
+        Returns False if new episodes were started.
+        """
         self.state = state
         if host_state is not None:
             return True
@@ -102,21 +113,23 @@ class DeviceRunner:
         return False
 
     def configure(self, config: Config) -> None:
-        """Continue under another config of the same problem and networks."""
+        """Use another config from now on, with the same problem and networks."""
         self.config = config
 
     def close(self) -> None:
-        """Do nothing: a JAX environment holds no resources."""
+        """Do nothing, because a JAX environment has nothing to release."""
 
 
 def init(
     key: Key[Array, ""], env: Environment, learner: Learner, config: Config
 ) -> TrainState:
-    """Reset the environments and make the agent."""
-    # Fold in 0 first: `split` would give the keys that RUN and EVALUATE fold in.
+    """Reset the environments, make the agent, and return the first training state."""
+    # Fold in 0 first. Splitting the key itself could give a key that folding in RUN or
+    # EVALUATE gives as well.
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
-    # An environment may return one buffer twice; donation needs one per leaf.
+    # An environment may use one buffer for two leaves, but only separate buffers can be
+    # donated.
     env_state, observation = copy_arrays((env_state, observation))
     return init_train_state(
         agent_key, env_state, observation, env.spec, learner, config
@@ -125,13 +138,17 @@ def init(
 
 @jax.jit
 def copy_arrays(arrays: Any) -> Any:
-    """Return copies of all arrays, made by one program."""
+    """Copy all arrays in one compiled program."""
     return jax.tree.map(jnp.copy, arrays)
 
 
 @cache
 def compiled_run() -> Any:
-    """Return `run`, compiled at its first call, since only then is the backend known."""
+    """Return `run` as a compiled function.
+
+    The function is made at the first call and not at import, because the backend is known
+    only then.
+    """
     return jax.jit(
         run,
         static_argnames=("env", "config", "capacity"),
@@ -148,10 +165,11 @@ def run(
     config: Config,
     capacity: int,
 ) -> tuple[TrainState, StepReport]:
-    """Run up to `capacity` rounds; the reports have that leading axis.
+    """Run the given number of rounds, at most `capacity`.
 
-    The number of rounds is traced, so that the last and shorter stretch of a run uses
-    the same program.
+    Returns the new state and the reports, which have a leading axis of size `capacity`. The
+    number of rounds is a traced value, so that the last call of a run, which may have fewer
+    rounds, uses the same program.
     """
     learner = learner_for(env.spec, config)
     step = partial(one_round, key, env=env, learner=learner, config=config)
@@ -163,7 +181,7 @@ def run(
     def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, reports = carry
         state, report = step(state)
-        # An environment may return weakly typed numbers, which would be traced again.
+        # An environment may return weakly typed numbers, which JAX would trace again.
         state = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state)
         return state, jax.tree.map(lambda all, x: all.at[i].set(x), reports, report)
 
@@ -194,7 +212,7 @@ def one_round(
 def to_step_batch(
     step: Step, observation: Float[Array, "env observation"]
 ) -> StepBatch:
-    """Return the steps of JAX environments, with the observations to act on next."""
+    """Combine the steps of JAX environments with the observations to act on next."""
     return StepBatch(
         observation=observation,
         next_observation=step.observation,
@@ -209,7 +227,11 @@ def to_step_batch(
 def choose_action(
     key: Key[Array, ""], state: TrainState, learner: Learner, config: Config
 ) -> tuple[Float[Array, "env action"], Metrics]:
-    """Sample uniform actions before learning starts and the behaviour policy after."""
+    """Return an action for every environment, and metrics.
+
+    Actions are uniformly random before step `training.learning_starts`. After that, the
+    behaviour policy chooses them.
+    """
     env_steps = state.rounds * config.training.num_envs
     shape = (config.training.num_envs, learner.problem.action_size)
 
@@ -231,7 +253,7 @@ def choose_action(
 
 
 def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
-    """Return the exploration radius after this many environment steps."""
+    """Return the radius of the exploration shift after this many environment steps."""
     settings = config.agent.exploration
     radius = settings.shift_radius
     if settings.radius_is_kl:
@@ -240,5 +262,5 @@ def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, "
         return jnp.float32(radius)
     horizon = config.training.horizon
     left = jnp.clip(1 - env_steps / horizon, 0, 1)
-    # Numerics: the quotient at the horizon may be a little below 1.
+    # Numerics: because of rounding, env_steps / horizon may be below 1 at the horizon.
     return jnp.float32(radius) * jnp.where(env_steps < horizon, left, 0)

@@ -1,7 +1,8 @@
-"""Find a user's encoder: a pair of functions, or the name of one as `module:name`.
+"""Find the user's encoder, which is a pair of functions or the name of such a pair.
 
-As for cost functions, a name that the user types is imported, and one in a file is not.
-`core.encoders` says what the functions do.
+A name has the form `module:name`. orac imports a name that the user types, but not a name
+that is read from a file. The same rule applies to cost functions. `core.encoders` describes
+the two functions.
 """
 
 import sys
@@ -33,10 +34,11 @@ EXAMPLE = "For ENCODER = (init, apply) in my_networks.py write my_networks:ENCOD
 
 
 def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
-    """Return the config with this encoder, or with the one that it names.
+    """Return the config with this encoder, given as a pair of functions or by name.
 
-    orac never imports code that a config names, because configs are read from files. Pass
-    the pair, or its name, again, or name its module with `--import`.
+    If `encoder` is None, use the encoder that the config names, if any. Configs are read from
+    files. So orac imports this encoder only if the user allowed its module with `--import`,
+    and raises an error otherwise.
     """
     named = config.agent.encoder
     if encoder is None:
@@ -52,7 +54,7 @@ def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
 
 
 def import_encoder(name: str) -> Encoder:
-    """Import the pair with the name `module:name`. This runs the module.
+    """Import the encoder with the name `module:name`. This runs the code of the module.
 
     Call this only with a name that the user has just given, never with one from a file.
     """
@@ -62,7 +64,7 @@ def import_encoder(name: str) -> Encoder:
 
 
 def encoder_of_file(name: str) -> Encoder:
-    """Return the encoder that a file names, if its module was named by the user."""
+    """Return the encoder that a file names, if the user allowed its module (`--import`)."""
     module, _, attribute = name.partition(":")
     if module not in ALLOWED_MODULES:
         why = (
@@ -86,33 +88,36 @@ def encoder_of_file(name: str) -> Encoder:
     if "." in attribute:
         raise ValueError(
             f"the encoder {name!r}, which a file names, must be at the top level of "
-            f"{module}: a file must not choose from what a module imports."
+            f"{module}, so that a file cannot use objects that this module imports. Define "
+            "the pair there."
         )
     return import_encoder(name)
 
 
 def checked_pair(pair: Any, what: str) -> EncoderPair:
-    """Return the two functions of an encoder, or raise an error."""
+    """Return the two functions of an encoder, or raise an error if it is not a pair."""
     is_pair = isinstance(pair, tuple | list) and len(pair) == 2
     if not is_pair or not all(map(callable, pair)):
         raise ValueError(
             f"{what} must be a pair of functions, init(key, observation_shape) and "
-            f"apply(params, observation), or its name, got {shown(pair)}. {EXAMPLE}"
+            f"apply(params, observation), or the name of a pair, got {shown(pair)}. "
+            f"{EXAMPLE}"
         )
     try:
         hash(tuple(pair))
     except TypeError as error:
         raise ValueError(
-            f"{what} must consist of functions that can be hashed, so that compiled "
-            f"programs can be found again: {error}. Wrap them in plain functions."
+            f"{what} must consist of functions that can be hashed, because orac looks up "
+            f"compiled programs by them: {error}. Wrap them in plain functions."
         ) from error
     return pair[0], pair[1]
 
 
 def name_of_pair(init: Any, apply: Any) -> str:
-    """Return the name of a pair for a config: its module and its variable there.
+    """Return the name of a pair for a config: its module and the variable that contains it.
 
-    A pair that no module defines gets a name that describes it but cannot be imported.
+    If no variable of a module contains the pair, the name consists of the names of the two
+    functions. Such a name cannot be imported.
     """
     functions = init, apply
     modules = [getattr(function, "__module__", None) for function in functions]
@@ -130,7 +135,7 @@ def name_of_pair(init: Any, apply: Any) -> str:
 def place_of_encoder(encoder: Encoder) -> dict[str, Any]:
     """Return where an encoder is defined, for meta.json: module, file and name."""
     module, _, name = encoder.name.partition(":")
-    # A script is imported under the name of its file, but it runs as `__main__`.
+    # The script that is running is loaded as `__main__`, not under the name of its file.
     file = getattr(sys.modules.get(module, sys.modules["__main__"]), "__file__", None)
     return {"module": module, "file": file, "name": name}
 
@@ -138,20 +143,23 @@ def place_of_encoder(encoder: Encoder) -> dict[str, Any]:
 def check_features(
     agent: AgentState, observation: Float[Array, "batch observation"], config: Config
 ) -> None:
-    """Raise an error if the new encoder's features of a first observation are not finite."""
+    """Raise an error if an encoder's new parameters or its features are not finite.
+
+    The features are computed for the environment's first observations.
+    """
     actor, encoder = agent.actor.params, config.agent.encoder
     if not isinstance(actor, Encoded) or not isinstance(encoder, Encoder):
         return
     scaled = normalization.scale(
         agent.observation_stats, jnp.asarray(observation), config.agent
     )
-    for what, value in (
+    for what, arrays in (
         ("parameters that init returns", jax.tree.leaves(actor.encoder)),
         ("features that apply returns", [encode(actor, scaled)[1]]),
     ):
-        if not all(np.isfinite(x).all() for x in value):
+        if not all(np.isfinite(x).all() for x in arrays):
             raise ValueError(
-                f"encoder {encoder.name!r}: the {what} must be finite, but they are not for "
-                "the first observation of the environment. Look for a division by 0, a "
+                f"encoder {encoder.name!r}: the {what} must be finite, but they are not at the "
+                "first observation of the environment. Look for a division by 0, a "
                 "logarithm or a root."
             )

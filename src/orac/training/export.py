@@ -6,13 +6,15 @@
 | `.onnx`      | ONNX Runtime and other ONNX programs       |
 | `.stablehlo` | `jax.export.deserialize` on CPU, GPU, TPU  |
 
-An exported policy takes observations as the environment returns them and returns actions of
-the environment's action space. The file contains both scalings. A policy that samples its
-actions takes standard normal numbers as a second input, `noise`; `.npz` can draw them
-itself.
+An exported policy takes unscaled observations as flat vectors and returns actions of the
+environment's action space. The file contains the scaling of both. `orac.policy` also takes
+observations as the environment returns them, such as dicts. A policy that samples its
+actions takes standard normal numbers as a second input, `noise`. `orac.policy` draws these
+numbers itself if they are not given.
 
-A policy with an encoder contains the user's own functions. StableHLO supports all of them,
-ONNX those that the package jax2onnx can convert, and `.npz` supports no encoders.
+If the policy has an encoder, the user's own functions must be exported too. StableHLO
+supports all functions, ONNX supports those that the package jax2onnx can convert, and
+`.npz` supports no encoders.
 """
 
 import io
@@ -38,13 +40,15 @@ from orac.training.state import learner_for, noise_policy
 
 FORMAT = 1
 OPSET, IR_VERSION = 17, 8
-"""ONNX versions of 2022, the oldest with layer norms, so that old runtimes read a file."""
+"""ONNX versions from 2022. They are the oldest with layer norms, so that even old runtimes
+can run the file."""
 ENCODER_OPSET = 18
-"""ONNX version of policies with an encoder, the oldest that jax2onnx writes correctly."""
+"""ONNX version of policies with an encoder: the oldest that jax2onnx writes correctly."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-"""Platforms for which a StableHLO file is compiled, wherever it was exported."""
+"""Platforms on which a StableHLO file runs, no matter on which of them it was exported."""
 
 Writer = Callable[[Config, EnvSpec, PolicyState, bool], bytes]
+"""Function that returns the contents of a policy's file in one format."""
 
 
 def export_policy(
@@ -55,7 +59,11 @@ def export_policy(
     uses_mean_action: bool,
     overwrite: bool = False,
 ) -> None:
-    """Write the policy: weights, observation scaling, constant inputs and action box."""
+    """Write the policy to a file whose extension selects the format.
+
+    The file contains the weights, the scaling of observations, the constant inputs and the
+    bounds of the actions.
+    """
     path = Path(path)
     write_format = check_export(path, overwrite)
     data = write_format(config, spec, policy, uses_mean_action)
@@ -64,8 +72,11 @@ def export_policy(
 
 
 def check_export(path: Path, overwrite: bool) -> Writer:
-    """Return the function that writes this kind of file; raise an error if it cannot be
-    written."""
+    """Return the writer of the format that the extension selects.
+
+    Raises an error if the extension is unknown, or if the file exists and may not be
+    overwritten.
+    """
     if path.suffix not in WRITERS:
         raise ValueError(
             f"the file of a policy must end in {', '.join(WRITERS)}, got {str(path)!r}. "
@@ -81,7 +92,7 @@ def check_export(path: Path, overwrite: bool) -> Writer:
 def policy_arrays(
     config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
 ) -> dict[str, Any]:
-    """Return everything that `orac.policy.Policy` needs, by name."""
+    """Return all arrays that `orac.policy.Policy` needs, by name."""
     if isinstance(policy.actor, Encoded):
         raise ValueError(
             "a policy with an encoder cannot be exported as .npz, because only JAX can run "
@@ -125,7 +136,7 @@ def to_npz(
 def to_onnx(
     config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
 ) -> bytes:
-    """Return the policy as an ONNX model with inputs in batches of any size."""
+    """Return the policy as an ONNX model that takes batches of any size."""
     onnx = import_extra("An .onnx file", "onnx", "onnx", "onnx.numpy_helper")
     if isinstance(policy.actor, Encoded):
         model = convert_to_onnx(config, spec, policy, uses_mean_action)
@@ -137,7 +148,11 @@ def to_onnx(
     def apply(
         kind: str, rows: str, *others: Any, name: str = "", **options: Any
     ) -> str:
-        """Add an operation on `rows` and on constants or other rows; return its result."""
+        """Add an operation and return the name of its output.
+
+        The operation takes `rows` and `others`. A string is the name of an earlier output, and
+        anything else is a constant.
+        """
         output = name or f"{kind.lower()}{len(nodes)}"
         inputs = [rows]
         for i, other in enumerate(others):
@@ -157,7 +172,8 @@ def to_onnx(
     weights = [arrays[f"layer{i}/weight"] for i in (*hidden, head)]
     biases = [arrays[f"layer{i}/bias"] for i in (*hidden, head)]
     if "pivot" in arrays:
-        # The pivot is a constant input, so its product is part of the first bias.
+        # The pivot is a constant input, so its product with the weights is added to the
+        # first bias.
         weights[0], constant = np.split(weights[0], [spec.observation_size])
         biases[0] = biases[0] + arrays["pivot"] @ constant
     for i in hidden:
@@ -209,7 +225,7 @@ def finish_onnx(
 def to_stablehlo(
     config: Config, spec: EnvSpec, policy: PolicyState, uses_mean_action: bool
 ) -> bytes:
-    """Return the policy as a serialised `jax.export.Exported` with any batch size."""
+    """Return the policy as a serialised `jax.export.Exported` for any batch size."""
     import_extra("A .stablehlo file", "stablehlo", "flatbuffers")
     from jax import export
 
@@ -222,7 +238,7 @@ def to_stablehlo(
 
 
 def input_sizes(spec: EnvSpec, uses_mean_action: bool) -> dict[str, int]:
-    """Return the inputs of an exported policy by name, with the width of their rows."""
+    """Return the number of columns of each input of an exported policy, by name."""
     sizes = {"observation": spec.observation_size}
     return sizes if uses_mean_action else sizes | {"noise": spec.action_size}
 
@@ -230,9 +246,10 @@ def input_sizes(spec: EnvSpec, uses_mean_action: bool) -> dict[str, int]:
 def batched_policy(
     config: Config, spec: EnvSpec, policy: PolicyState
 ) -> Callable[..., Array]:
-    """Return the policy as a function of observations and, if it samples, noise.
+    """Return the policy as a function of observations and, if it samples, of noise.
 
-    `vmap` adds the batch, whose size may be unknown when the function is converted.
+    `vmap` adds the batch axis, because the batch size may be unknown when the function is
+    converted.
     """
     act = noise_policy(spec, config)
     return jax.vmap(lambda *row: act(policy, *(x[None] for x in row))[0])
@@ -256,9 +273,9 @@ def convert_to_onnx(
         name: generator.normal(size=(7, size)).astype(np.float32)
         for name, size in sizes.items()
     }
-    log = logging.getLogger("onnx_ir")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logger = logging.getLogger("onnx_ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         model = jax2onnx.to_onnx(
             act,
@@ -272,13 +289,13 @@ def convert_to_onnx(
         session = onnxruntime.InferenceSession(model.SerializeToString())
         (found,) = session.run(["action"], rows)
     except Exception as error:  # Neither package has a base class for its errors.
-        said = (str(error).splitlines() or [""])[0].rstrip(".")
+        reason = (str(error).splitlines() or [""])[0].rstrip(".")
         raise ValueError(
-            f"the encoder cannot be converted to ONNX ({type(error).__name__}: {said}). "
+            f"the encoder cannot be converted to ONNX ({type(error).__name__}: {reason}). "
             "Export the policy as .stablehlo, or write the encoder with other functions."
         ) from error
     finally:
-        log.setLevel(level)
+        logger.setLevel(level)
     if not np.allclose(found, np.asarray(act(*rows.values())), rtol=1e-3, atol=1e-3):
         raise ValueError(
             "the encoder was converted to ONNX, but the model gives other actions than the "

@@ -1,6 +1,7 @@
-"""Health checks: stop a run before it saves a number that is not finite or a negative cost.
+"""Health checks, which stop a run before it saves an invalid number.
 
-`measurement.py` replaces an actor that is stuck.
+A number is invalid if it is not finite, and a cost also if it is below 0. An actor that is
+stuck is not handled here: `measurement.py` replaces it.
 """
 
 from typing import Any
@@ -12,7 +13,10 @@ from orac.config.validation import NonFiniteError
 from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
-"""Groups of metrics in the order of an update, to name the first that went wrong."""
+"""Groups of metrics in the order of an update.
+
+If several metrics become invalid in the same round, the error names the first of them.
+"""
 
 ADVICE = (
     "Try smaller learning rates, agent.max_gradient_norm=10, or agent.reward_scale=0.1."
@@ -20,11 +24,15 @@ ADVICE = (
 
 
 LARGE_OBSERVATION = (
-    "The square of an observation was infinite: bound what the environment returns."
+    "The square of an observation was infinite: let the environment return observations "
+    "in a bounded range."
 )
 
 
 NEGATIVE = "the environment's negative cost"
+
+
+FIX_ENVIRONMENT = "The environment's step returned this value: fix it there."
 
 
 class NegativeCostError(ValueError):
@@ -32,19 +40,27 @@ class NegativeCostError(ValueError):
 
 
 def check_report(
-    report: StepReport, first_round: int, num_envs: int, last_good: str
+    report: StepReport,
+    first_round: int,
+    num_envs: int,
+    last_good: str,
+    running_cost: np.ndarray | None = None,
 ) -> None:
-    """Raise an error that names the earliest value that is not finite.
+    """Raise an error if a value in the report is not finite, or if a cost is negative.
 
-    A negative cost raises an error too: limits and certificates need costs of at least 0.
+    Costs must be at least 0, because limits and certificates assume this. The error names
+    the earliest invalid value. Its message contains `last_good`, a sentence about the last
+    good checkpoint. `running_cost` contains the total costs of the running episodes before
+    the first round, per environment and constraint. If it is None, they are 0.
     """
-    # The action comes first: NaN actions make a correct environment return NaN.
+    # The action is checked first, because even a correct environment returns NaN after a
+    # NaN action.
     bad = {
         "the agent's action": ~np.asarray(report.finite_action),
         "the environment's observation": ~np.asarray(report.finite_observation),
         "the environment's reward": rows_not_finite(report.totals.reward),
         "the environment's cost": rows_not_finite(report.totals.cost),
-        NEGATIVE: rows_with_a_negative_cost(report),
+        NEGATIVE: rows_with_a_negative_cost(report, running_cost),
     }
     for name in sorted(report.metrics, key=lambda name: ORDER.index(group(name))):
         bad[name] = rows_not_finite(report.metrics[name]) & report.updated
@@ -56,28 +72,34 @@ def check_report(
     if quantity == NEGATIVE:
         raise NegativeCostError(
             f"the environment's cost must be at least 0, but one was negative at step "
-            f"{step:,}. {last_good} Its step returned it: fix it there."
+            f"{step:,}. {last_good} {FIX_ENVIRONMENT}"
         )
     of_environment = quantity.startswith("the environment")
-    advice = "Its step returned it: fix it there." if of_environment else ADVICE
+    advice = FIX_ENVIRONMENT if of_environment else ADVICE
     raise NonFiniteError(
         f"{quantity} must be finite, but it was not at step {step:,}. {last_good} {advice}"
     )
 
 
 def rows_not_finite(values: Any) -> np.ndarray:
-    """Return for each entry of the first axis whether anything in it is not finite."""
+    """Return for each index of the first axis whether a value there is not finite."""
     return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
 
 
-def rows_with_a_negative_cost(report: StepReport) -> np.ndarray:
-    """Return for each round whether an episode's cost so far is negative or went down.
+def rows_with_a_negative_cost(
+    report: StepReport, running_cost: np.ndarray | None = None
+) -> np.ndarray:
+    """Return for each round whether an episode's total cost went down from 0 or more.
 
-    Adding a cost of at least 0 never lowers a sum, even when the sum is rounded.
+    This finds negative costs, because adding a cost of at least 0 never lowers a sum, even
+    when the sum is rounded.
     """
-    paid, ended = np.asarray(report.totals.cost), np.asarray(report.ended)
-    lower: np.ndarray = np.less(paid, 0)
-    lower[1:] |= (paid[1:] < paid[:-1]) & ~ended[:-1, :, None]
+    totals, ended = np.asarray(report.totals.cost), np.asarray(report.ended)
+    before = np.zeros_like(totals)
+    if running_cost is not None:
+        before[0] = running_cost
+    before[1:] = np.where(ended[:-1, :, None], 0, totals[:-1])
+    lower: np.ndarray = np.less(totals, before)
     return np.asarray(lower.reshape(len(lower), -1).any(axis=1))
 
 
@@ -98,7 +120,7 @@ def check_parameters(agent: Any, step: int, last_good: str) -> None:
 
 
 def first_not_finite(tree: Any) -> str | None:
-    """Return the path of the first leaf that is not finite, or None."""
+    """Return the path of the first leaf with a value that is not finite, or None."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if not bool(np.isfinite(np.asarray(leaf)).all()):
             return jax.tree_util.keystr(path)

@@ -1,7 +1,8 @@
-"""Algorithm 1 for environments on the host: act, step, then store and update.
+"""Run the paper's Algorithm 1 in environments that step on the host.
 
-Acting and updating are two compiled calls per round. The second one donates the training
-state, so the replay is never copied.
+A round is one step of every environment. It has two compiled calls. The first chooses the
+actions. Then the environments are stepped, and the second call stores the steps and updates
+the agent. The second call donates the training state, so the replay is never copied.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import (
     Episodes,
     HostPolicy,
-    check_culprits,
+    check_finite,
     roll_out_host,
 )
 from orac.policy import Policy
@@ -35,10 +36,10 @@ from orac.training.state import (
     RUN,
     empty_replay,
     evaluation_key,
-    in_order_of,
     init_train_state,
     learner_for,
     noise_policy,
+    order_constraints,
     start_episodes,
     without_seed,
 )
@@ -52,7 +53,7 @@ from orac.training.xla import compiler_options
 
 
 class HostRunner:
-    """Trains in a Gymnasium environment, which steps on the host."""
+    """A runner that trains and evaluates in Gymnasium environments, which step on the host."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class HostRunner:
     ) -> None:
         self.env, self._make_evaluation_env = env, make_evaluation_env
         self._evaluation_env: HostEnv | None = None
-        config = in_order_of(env.spec, config)
+        config = order_constraints(env.spec, config)
         self.config, self.spec = config, env.spec
         self.learner = learner_for(env.spec, config)
         key = jax.random.key(config.seed)
@@ -79,9 +80,9 @@ class HostRunner:
 
     @property
     def evaluation_env(self) -> HostEnv:
-        """The environments of evaluations; made when they are needed for the first time.
+        """The environments in which policies are evaluated. They are made at their first use.
 
-        They are those of training if no others can be made.
+        If no separate environments can be made, the training environments are used.
         """
         if self._make_evaluation_env is None:
             return self.env
@@ -90,26 +91,30 @@ class HostRunner:
         return self._evaluation_env
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
+        """Run this many rounds and return NumPy arrays with one entry per round.
+
+        `capacity` is not used on the host.
+        """
         if not self.state.replay:
-            # Make the environments for evaluations now, so that an error appears early.
+            # Make the environments for evaluations now, so that errors appear early.
             assert self.evaluation_env is not None
             buffer = empty_replay(self.learner.problem, self.config)
             self.state = self.state._replace(replay=buffer)
         reports: list[StepReport] = []
-        kept = {"measured": self.state.measured, "candidates": self.state.candidates}
+        removed = {"measured": self.state.measured, "candidates": self.state.candidates}
         self.state = self.state._replace(measured=(), candidates=())
         try:
             for _ in range(rounds):
-                acted = self._act(self.key, self.state)
+                acted = self._act(self.key, without_learning(self.state))
                 step = self.env.step(np.asarray(acted.box_action))
                 self.state, report = self._update(
                     self.state, acted, StepBatch(**step._asdict())
                 )
                 reports.append(report)
         finally:
-            # After an error, too, so that the agent can still deliver its best policy.
-            self.state = self.state._replace(**kept)
+            # Put these back even after an error, so that the agent can still deliver its
+            # best policy.
+            self.state = self.state._replace(**removed)
         return jax.tree.map(lambda *x: np.stack([np.asarray(i) for i in x]), *reports)
 
     def evaluate(
@@ -120,10 +125,12 @@ class HostRunner:
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy; `seed` replaces the run's key.
+        """Play whole episodes of a policy and return their totals.
 
-        The policy is computed with NumPy, which is several times faster than a compiled
-        call for the few observations of a step. One with an encoder is compiled.
+        The random numbers are made from `seed`, or from the run's key if `seed` is None. A
+        policy without an encoder is computed with NumPy, which is several times faster than
+        a compiled call for the few observations of a step. A policy with an encoder is
+        compiled.
         """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         if self.config.agent.encoder is None:
@@ -135,28 +142,29 @@ class HostRunner:
         env_state = self.env.get_state() if shared else None
         rolled = roll_out_host(key, act, env, episodes, not deterministic)
         if shared:
-            # The only environment was used: restore its state, or start new episodes.
+            # The episodes were played in the training environment. Restore its state, or
+            # start new episodes if the state could not be saved.
             self.restore(self.state, env_state)
         return rolled
 
     def _compiled_policy(self, policy: PolicyState) -> HostPolicy:
-        """Return a policy with an encoder as a function of NumPy arrays."""
+        """Return a compiled policy as a function that takes and returns NumPy arrays."""
         act = jax.jit(noise_policy(self.spec, without_seed(self.config)))
 
         def act_on_host(rows: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
-            given = () if noise is None else (noise.astype(np.float32),)
-            action = np.asarray(act(policy, rows, *given))
-            check_culprits(np.where(np.isfinite(action).all(axis=1), 0, 2))
+            optional = () if noise is None else (noise.astype(np.float32),)
+            action = np.asarray(act(policy, rows, *optional))
+            check_finite(np.where(np.isfinite(action).all(axis=1), 0, 2))
             return action
 
         return act_on_host
 
     def host_state(self) -> dict[str, Any] | None:
-        """Return the environment's state for a checkpoint; None if it cannot be saved."""
+        """Return the environment's state for a checkpoint, or None if it cannot be saved."""
         return self.env.get_state()
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint; return False if the episodes had to start again."""
+        """Go back to a checkpoint. Return False if new episodes had to be started."""
         self.state = state
         if host_state is not None:
             self.env.set_state(host_state)
@@ -168,7 +176,7 @@ class HostRunner:
         return False
 
     def configure(self, config: Config) -> None:
-        """Continue under another config of the same problem and networks."""
+        """Use another config from now on, with the same problem and networks."""
         self.config = config
         self._act, self._update = compiled_steps(self.spec, without_seed(config))
 
@@ -179,22 +187,44 @@ class HostRunner:
             self._evaluation_env.close()
 
 
+def without_learning(state: TrainState) -> TrainState:
+    """Return the state without the arrays that acting never reads.
+
+    JAX needs time for every array that is passed to a compiled program, and two thirds of
+    them are targets and optimiser states.
+    """
+    agent = state.agent
+    trained = {
+        name: getattr(agent, name)._replace(opt_state=())
+        for name in ("actor", "reward_critics", "cost_critics", "pivot")
+    }
+    agent = agent._replace(
+        **trained, target_reward_critics=(), target_cost_critics=(), log_temperature=()
+    )
+    return state._replace(agent=agent, replay=())
+
+
 class Acted(NamedTuple):
-    """The result of acting in one round, which storing and updating need."""
+    """The result of `act` in one round, which is passed to `update`."""
 
     action: Float[Array, "env action"]
-    """Actions in [-1, 1]; `box_action` has the units of the environment."""
+    """Actions in [-1, 1]."""
     box_action: Float[Array, "env action"]
+    """The same actions in the environment's action space."""
     metrics: Metrics
     deployed: Any
-    """Which environments act with the deployed policy; empty, `()`, if none ever does."""
+    """Which environments act with the deployed policy. It is `()` if none of them ever
+    does."""
     keys: tuple[Array, Array]
-    """The round's keys for new pivots and for updating."""
+    """Keys of this round for drawing new pivots and for updating."""
 
 
 @lru_cache(maxsize=64)
 def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
-    """Return the two compiled calls of a round: `act`, and store and update."""
+    """Return the two compiled functions of a round, `act` and `update`.
+
+    `update` stores the steps in the replay and runs the updates that are due.
+    """
     learner = learner_for(spec, config)
 
     @partial(jax.jit, compiler_options=compiler_options())
@@ -206,10 +236,10 @@ def compiled_steps(spec: EnvSpec, config: Config) -> tuple[Any, Any]:
         if config.agent.follows_episodes:
             lengths = state.totals.length
             deployed = plays_deployed(key, state.rounds, lengths, config)
-            theirs = agent_core.deployed_action(
+            deployed_action = agent_core.deployed_action(
                 act_key, state.agent, state.observation, learner
             )
-            action = jnp.where(deployed[:, None], theirs, action)
+            action = jnp.where(deployed[:, None], deployed_action, action)
         keys = (pivot_key, update_key)
         return Acted(action, to_box(spec, action), metrics, deployed, keys)
 

@@ -1,13 +1,17 @@
-"""The training loop: advance, log, evaluate, save, and stop when asked to.
+"""The training loop: train until the next log row, then log, evaluate, save and maybe stop.
 
-Acting, stepping and updating are in `device_loop.py`, `host_loop.py` and `train_step.py`.
-Writing files and talking to the user happens here, between two stretches of rounds, and
-does not affect what is learned. Evaluations and checkpoints are made at log rows.
+A round is one step of every environment, and a stretch is the rounds between two log rows.
+A runner (`device_loop.py` or `host_loop.py`) trains one stretch per call; both runners store
+steps and update the agent with `train_step.store_and_update`. After each
+stretch, this module evaluates the policy, writes files and informs the user. None of this
+affects what is learned, with one exception: if the multiplier follows episodes, `steer_run`
+adjusts the run to the measured risk. Evaluations and checkpoints are made only at log rows.
 """
 
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,12 +35,15 @@ from orac.training.run_logger import Logger, episode_rows, metrics_row
 from orac.training.state import NEW_ACTOR
 from orac.training.train_step import StepReport, TrainState
 
-STOPPING = b"\nStopping at the next log row, with a checkpoint. Ctrl-C stops at once.\n"
+STOPPING = (
+    b"\nStopping at the next log row, with a checkpoint. "
+    b"Press Ctrl-C to stop at once.\n"
+)
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """Interface of `DeviceRunner` and `HostRunner`, which the loop calls."""
+    """The interface that the loop needs. `DeviceRunner` and `HostRunner` implement it."""
 
     spec: EnvSpec
     config: Config
@@ -44,7 +51,10 @@ class Runner(Protocol):
     state: TrainState
 
     def advance(self, rounds: int, capacity: int) -> StepReport:
-        """Run this many rounds; the report holds NumPy arrays with one entry per round."""
+        """Run this many rounds and return NumPy arrays with one entry per round.
+
+        `capacity` is the largest number of rounds that any call in this run asks for.
+        """
         ...
 
     def evaluate(
@@ -55,22 +65,23 @@ class Runner(Protocol):
         seed: int | None = None,
         sample: int = 0,
     ) -> Episodes:
-        """Play whole episodes of a policy; `seed` replaces the run's key.
+        """Play whole episodes of a policy and return their totals.
 
-        Samples with different numbers consist of different episodes.
+        The random numbers are made from `seed`, or from the run's key if `seed` is None.
+        Calls with different values of `sample` play different episodes.
         """
         ...
 
     def host_state(self) -> dict[str, Any] | None:
-        """Return the environment's state for a checkpoint; None if it cannot be saved."""
+        """Return the environment's state for a checkpoint, or None if it cannot be saved."""
         ...
 
     def restore(self, state: TrainState, host_state: dict[str, Any] | None) -> bool:
-        """Go back to a checkpoint; return False if the episodes had to start again."""
+        """Go back to a checkpoint. Return False if new episodes had to be started."""
         ...
 
     def configure(self, config: Config) -> None:
-        """Continue under another config of the same problem and networks."""
+        """Use another config from now on, with the same problem and networks."""
         ...
 
     def close(self) -> None:
@@ -80,13 +91,13 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """The argument of a callback, at each log row and each evaluation."""
+    """The argument that a callback receives at each log row."""
 
     step: int
     metrics: Mapping[str, float]
-    """The row of metrics.csv; NaN for values that have not been measured yet."""
+    """The row of metrics.csv, with NaN for values that have not been measured yet."""
     evaluation: list[dict[str, float]] | None
-    """One row per episode if an evaluation was made at this step, otherwise None."""
+    """One row per episode if the policy was evaluated at this step, otherwise None."""
     agent: Any
     """The `orac.api.Agent` that is being trained."""
 
@@ -96,21 +107,24 @@ Callback = Callable[[Event], Any]
 
 @dataclass
 class Counters:
-    """Sums over the run so far; part of every checkpoint."""
+    """Sums and last values of the run so far, which are saved in every checkpoint."""
 
     episodes: int = 0
     cumulative_cost: list[float] = field(default_factory=list)
     violations: list[int] = field(default_factory=list)
+    """For each cost, the number of training episodes that cost more than the limit."""
     last_reward: float = math.nan
+    """Mean reward of the training episodes that ended most recently. `last_cost` is their
+    mean cost."""
     last_cost: list[float] = field(default_factory=list)
     evaluated: dict[str, Any] = field(default_factory=dict)
-    """Step, reward, risk per constraint and episodes of the last evaluation."""
+    """Step, reward, risk per constraint and number of episodes of the last evaluation."""
     least_risk: list[float] = field(default_factory=list)
     """Risk per constraint of the evaluation with the lowest risk relative to the limits."""
 
 
 class Schedule:
-    """When logging, evaluation and checkpoints are due, in rounds of all environments."""
+    """The numbers of rounds between log rows, between evaluations and between checkpoints."""
 
     def __init__(self, runner: Runner) -> None:
         training, evaluation = runner.config.training, runner.config.evaluation
@@ -123,7 +137,7 @@ class Schedule:
         )
 
     def _rows(self, every: int, num_envs: int) -> int:
-        """Convert steps to rounds, rounded up to whole log rows."""
+        """Convert a number of steps to rounds, rounded up to a multiple of `log`."""
         return self.log * max(1, math.ceil(every / num_envs / self.log))
 
     def stretch(self, rounds: int) -> int:
@@ -131,6 +145,7 @@ class Schedule:
         return min(self.log - rounds % self.log, self.total - rounds)
 
     def due(self, every: int, rounds: int) -> bool:
+        """Return whether `rounds` is a multiple of `every`, or the end of the run."""
         return rounds == self.total or bool(every and rounds % every == 0)
 
 
@@ -143,10 +158,10 @@ def run_loop(
     agent: Any = None,
     progress: Progress | None = None,
 ) -> int | None:
-    """Train until the total number of steps, unless a callback or a signal stops the run.
+    """Train until the total number of steps, unless the callback or a signal stops the run.
 
-    A callback stops it by returning False. The signals are Ctrl-C and SIGTERM. Returns the
-    number of the signal that stopped the run, or None.
+    The callback stops the run by returning False. The signals are SIGINT (Ctrl-C) and
+    SIGTERM. Returns the number of the signal that stopped the run, or None.
     """
     schedule = Schedule(runner)
     num_envs = runner.config.training.num_envs
@@ -155,16 +170,20 @@ def run_loop(
         while rounds < schedule.total:
             started = time.perf_counter()
             length = schedule.stretch(rounds)
+            # `advance` may overwrite the arrays of the state, so this is a copy.
+            running_cost = np.array(runner.state.totals.cost)
             report = runner.advance(length, schedule.log)
             trained = time.perf_counter()
             first, rounds = rounds, rounds + length
             step = rounds * num_envs
-            check_report(report, first, num_envs, logger.last_good())
+            check_report(report, first, num_envs, logger.last_good(), running_cost)
             metrics = metrics_row(report, counters, step, runner)
             rows = summary = episodes = None
+            previous = 0
             if schedule.due(schedule.evaluate, rounds):
                 check_parameters(runner.state.agent, step, logger.last_good())
                 rows, summary, episodes = evaluate(runner, step)
+                previous = counters.evaluated.get("step", 0)
                 notes.record_evaluation(counters, episodes, step, runner.config)
             if runner.config.agent.follows_episodes:
                 metrics |= steer_run(runner, report, episodes, step)
@@ -186,8 +205,6 @@ def run_loop(
             if progress:
                 progress.update(step, progress_values(metrics, runner, counters))
                 if episodes is not None:
-                    every = schedule.evaluate or rounds
-                    previous = (rounds - every) * num_envs
                     progress.notes(
                         notes.evaluation_notes(
                             counters, episodes, step, previous, runner.config
@@ -200,29 +217,44 @@ def run_loop(
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Let the first Ctrl-C or SIGTERM stop the run at the next log row; the second raises.
+    """Collect Ctrl-C and SIGTERM in a list, so that the run stops at the next log row.
 
-    Yields a list of the signals received. Clusters send SIGTERM before they kill a job.
+    Yields the list, to which each signal adds its number. After the first signal, another
+    Ctrl-C raises a `KeyboardInterrupt`, and a SIGTERM ends the process at once. Clusters send
+    SIGTERM before they kill a job. Outside of the main thread, where Python cannot handle
+    signals, the list stays empty.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: Any) -> None:
         if received and number == signal.SIGINT:
             raise KeyboardInterrupt
         if received:
             os._exit(128 + number)
         received.append(number)
-        # Printing could interrupt a print; a write to the descriptor cannot.
+        # The signal may have interrupted a print, and a second print inside it would fail.
         with suppress(OSError):
             os.write(2, STOPPING)
 
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    def on_unraisable(ignored: Any) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            again = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            previous_hook(ignored)
+
+    # Python ignores errors in finalizers and in callbacks of weak references and of the
+    # garbage collector. A Ctrl-C that arrives there is sent again.
+    previous_hook, sys.unraisablehook = sys.unraisablehook, on_unraisable
+    before = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
+        sys.unraisablehook = previous_hook
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -230,10 +262,14 @@ def interruptible() -> Iterator[list[int]]:
 def evaluate(
     runner: Runner, step: int
 ) -> tuple[list[dict[str, float]], dict[str, float], Episodes]:
-    """Evaluate the deployed policy: one row per episode, the summary, and the episodes."""
+    """Evaluate the deployed policy.
+
+    Returns one row per episode for evaluations.csv, the summary, and the episodes.
+    """
     settings, agent = runner.config.evaluation, runner.state.agent
     policy = agent_core.deployed_policy(agent)
-    episodes = runner.evaluate(policy, settings.episodes, uses_mean(runner))
+    uses_mean = delivery.uses_mean(agent, runner.config)
+    episodes = runner.evaluate(policy, settings.episodes, uses_mean)
     spec = runner.spec
     rows = [{"env_steps": step, **row} for row in episodes.rows(spec.cost_names)]
     constraints = runner.config.constraints
@@ -241,24 +277,17 @@ def evaluate(
     return rows, summary, episodes
 
 
-def uses_mean(runner: Runner) -> bool:
-    """Return whether the deployed policy acts with its mean action."""
-    if runner.config.agent.follows_episodes:
-        return not bool(runner.state.agent.steering.samples)
-    return runner.config.evaluation.deterministic
-
-
 def steer_run(
     runner: Runner, report: StepReport, episodes: Episodes | None, step: int
 ) -> dict[str, float]:
-    """Add new episodes of the deployed policy to the window, and adjust the run to it.
+    """Measure the risk of the deployed policy with new episodes, and adjust the run to it.
 
-    Returns the metrics of the measurement. `episodes` are those of an evaluation at this
-    step, if there was one.
+    `episodes` are the episodes of the evaluation at this step, or None if there was no
+    evaluation. Returns the metrics of the measurement.
     """
     config, spec = runner.config, runner.spec
     state, measured = runner.state, runner.state.measured
-    # Environments on the host that act with the deployed policy.
+    # Costs of the training episodes that were played with the deployed policy.
     played = np.zeros((0, len(config.constraints)))
     if not isinstance(report.deployed, tuple):
         played = np.asarray(report.totals.cost[report.ended & report.deployed])
@@ -268,10 +297,11 @@ def steer_run(
     if episodes is not None and step >= config.training.learning_starts:
         candidates, agent = state.candidates, state.agent
         policy = agent_core.deployed_policy(agent)
+        uses_mean = delivery.uses_mean(agent, config)
 
         def play(count: int) -> Episodes:
             nonlocal measured
-            more = runner.evaluate(policy, count, uses_mean(runner), sample=1)
+            more = runner.evaluate(policy, count, uses_mean, sample=1)
             measured = measurement.count_steps(measured, more)
             return more
 
@@ -281,40 +311,41 @@ def steer_run(
         )
         state = state._replace(candidates=candidates)
         if measurement.compares_actions(measured, step, config):
-            other = runner.evaluate(
-                policy, len(episodes), not uses_mean(runner), sample=2
-            )
+            other = runner.evaluate(policy, len(episodes), not uses_mean, sample=2)
             measured = measurement.count_steps(measured, other)
             if delivery.is_better(other, episodes, config):
                 steering = agent.steering
                 steering = steering._replace(samples=~steering.samples)
                 state = state._replace(agent=agent._replace(steering=steering))
-                measured = measurement.emptied(measured)._replace(switched=np.True_)
-    reading = None
+                measured = measurement.empty_window(measured)._replace(
+                    switched=np.True_
+                )
+    window = None
     if len(played) or episodes is not None:
         key = jax.random.fold_in(jax.random.key(config.seed), NEW_ACTOR)
         length = config.env.episode_length or spec.episode_length or 1
-        agent, measured, reading = measurement.steer(
+        agent, measured, window = measurement.steer(
             key, state.agent, measured, step, runner.learner, config, length
         )
         state = state._replace(agent=agent)
     else:
-        reading = measurement.read(measured, step, config)
-    # An evaluation in the environment of training may have restarted its episodes, so only
-    # these fields are replaced.
+        window = measurement.window_risk(measured, step, config)
+    # Replace only these fields. If the evaluation was made in the training environment, it
+    # may have started new episodes, which changed other fields.
     runner.state = runner.state._replace(
         agent=state.agent, candidates=state.candidates, measured=measured
     )
-    return measurement.metrics(measured, reading, step, state.agent, config)
+    return measurement.metrics(measured, window, step, state.agent, config)
 
 
 def progress_values(
     metrics: Mapping[str, float], runner: Runner, counters: Counters
 ) -> dict[str, float]:
-    """Return the numbers of the progress bar, including those of the first constraint.
+    """Return the numbers to show in the progress bar.
 
-    The measured risk is that of the window of episodes, or of the last evaluation if the
-    multiplier follows the critics.
+    They include the measured risk and the limit of the first constraint. If the multiplier
+    follows episodes, the risk is measured in the window of recent episodes, and otherwise in
+    the last evaluation.
     """
     config, reward = runner.config, {"reward": metrics["train/reward"]}
     if runner.spec.cost_names:

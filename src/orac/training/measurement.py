@@ -1,13 +1,20 @@
 """Measure the risk of the deployed policy during training, and adjust the run to it.
 
-Used if `agent.multiplier.follows` is `episodes`. Episodes of the deployed policy come from
-evaluations and, for environments on the host, from the environments that act with it. Their
-costs form a sliding window. At each log row with new episodes the window's risk moves the
-multipliers, advances the clock of the schedules, and may replace an actor that is stuck.
+This module is used only if `agent.multiplier.follows` is `episodes`. The deployed policy is
+the policy that is evaluated and exported, without exploration. Its episodes come from
+evaluations and, on the host, also from training environments that act with it. The costs of
+the newest episodes form a sliding window. At each log row with new episodes, `steer`
+computes the window's risk, moves the multipliers, advances the clock of the schedules (of
+target entropy, learning rates and shift radius), and may replace an actor that is stuck.
 
-The estimate has known biases. The window mixes versions of the policy, so the estimate lags
-and is too high after an improvement. The CVaR of a small sample is too low on average.
-Parallel environments finish more of the short episodes than of the long ones.
+The target of a measured risk is its limit minus the margin. The dead zone is the range just
+below the target, in which a multiplier does not change. A risk is settled if it is at most
+the limit and not below the dead zone. If the multiplier is at its floor, a risk below the
+dead zone is settled too.
+
+The estimate of the risk has three known biases. The window mixes versions of the policy, so
+the estimate lags and is too high after an improvement. The CVaR of a small sample is too low
+on average. Parallel environments finish more short episodes than long ones.
 """
 
 import math
@@ -28,44 +35,46 @@ from orac.evaluation.result import Episodes
 OLDEST = 0.1
 """Episodes older than this fraction of the run are not used."""
 SCHEDULE_SHARE = 0.4
-"""Fraction of the run that the schedules take, if the risk stays within the limit."""
+"""Fraction of the run that the schedules take if the risk is always settled."""
 FORCED_START = 0.6
-"""Fraction of the run after which the schedules advance whatever the risk is."""
+"""Fraction of the run after which the schedules advance even if the risk is unsettled."""
 CHECK_STUCK = (0.35, 0.7)
 """Fractions of the run between which a stuck actor may be replaced."""
 COMPARE_ACTIONS = (0.2, 0.5)
 """Fractions of the run between which mean and sampled actions are compared."""
-MOST_CROSSINGS = 4
-"""Number of consecutive jumps over the dead zone after which a run counts as cycling."""
+MAX_CROSSINGS = 4
+"""Number of consecutive jumps over the dead zone after which an actor counts as stuck."""
 
 
 class Measured(NamedTuple):
-    """The window of measured episodes, and the state that `steer` needs."""
+    """The window of measured episodes, and the rest of the state that `steer` updates."""
 
     costs: Float[np.ndarray, "window constraint"]
     steps: Int[np.ndarray, " window"]
     """Environment step at which each episode was measured."""
     added: Int[np.ndarray, ""]
-    """Number of episodes that were ever added."""
+    """Number of episodes added since the window was last emptied."""
     moved_at: Int[np.ndarray, ""]
-    """Environment step at which the multipliers were last moved."""
+    """Environment step of the last call of `steer`, which moves the multipliers."""
     settled_at: Int[np.ndarray, ""]
-    """Environment step at which the risk was last settled, or of the last restart. Settled
-    means within the limit, and in the dead zone or with the multiplier at its floor."""
+    """Environment step at which all risks were last settled, or at which the actor was last
+    replaced."""
     side: Int[np.ndarray, ""]
-    """1 if the risk was last above its target, -1 below the dead zone, 0 in between."""
+    """1 if the last risk was above its target, -1 if it was below the dead zone, else 0."""
     crossings: Int[np.ndarray, ""]
+    """Number of consecutive jumps over the dead zone."""
     restarts: Int[np.ndarray, ""]
+    """Number of times that the actor was replaced."""
     extra_steps: Int[np.ndarray, ""]
     """Environment steps of evaluations, which do not count as training steps."""
     switched: Bool[np.ndarray, ""]
-    """Whether the deployed action was changed from mean to sampled; at most once."""
+    """Whether the deployed action was changed from the mean to a sample."""
 
 
 def init(config: Config, step: int = 0) -> Measured:
-    """Return an empty window for a run that starts, or continues without one, at `step`."""
+    """Return the state with an empty window, for a run whose measurement starts at `step`."""
     zero = np.zeros((), np.int32)
-    size = window_size(config.constraints)
+    size = window_size(config)
     return Measured(
         costs=np.zeros((size, len(config.constraints)), np.float32),
         steps=np.zeros(size, np.int32),
@@ -80,19 +89,29 @@ def init(config: Config, step: int = 0) -> Measured:
     )
 
 
-def window_size(constraints: tuple[Constraint, ...]) -> int:
-    """Return the number of episodes in the window: enough for ten in the tail."""
-    tails = [c.measure.parameter if c.risk == "cvar" else 0.1 for c in constraints]
+def window_size(config: Config) -> int:
+    """Return the number of episodes in the window: at least 60, and 10 in every tail.
+
+    A risk measure other than CVaR counts as a tail of 0.1. For SAC-Lagrangian, which limits
+    the mean instead of a CVaR, the tail is 1.
+    """
+    tails = [
+        limited_measure(c, config).parameter if c.risk == "cvar" else 0.1
+        for c in config.constraints
+    ]
     return max([60, *(math.ceil(10 / tail) for tail in tails)])
 
 
-def held_measure(constraint: Constraint, config: Config) -> RiskMeasure:
-    """Return the measure that the limit applies to; for SAC-Lagrangian, the mean."""
+def limited_measure(constraint: Constraint, config: Config) -> RiskMeasure:
+    """Return the risk measure that training limits; for SAC-Lagrangian it is the mean."""
     return RiskMeasure("mean") if config.algo == "sac-lag" else constraint.measure
 
 
 def add(measured: Measured, costs: np.ndarray, step: int) -> Measured:
-    """Add the costs of episodes, (episode, constraint), measured at this step."""
+    """Add episodes that were measured at this step to the window.
+
+    `costs` has one row per episode and one column per constraint.
+    """
     size = len(measured.steps)
     count = int(measured.added)
     costs = costs[-size:]
@@ -110,37 +129,44 @@ def count_steps(measured: Measured, episodes: Episodes) -> Measured:
     return measured._replace(extra_steps=np.asarray(total, np.int32))
 
 
-def emptied(measured: Measured) -> Measured:
-    """Return an empty window, because the deployed policy has changed."""
+def empty_window(measured: Measured) -> Measured:
+    """Return the state with an empty window.
+
+    The window is emptied when the actor is replaced or when the deployed action changes.
+    """
     return measured._replace(added=np.zeros((), np.int32))
 
 
 def compares_actions(measured: Measured, step: int, config: Config) -> bool:
-    """Return whether an evaluation compares mean and sampled actions at this step."""
+    """Return whether an evaluation at this step compares mean and sampled actions."""
     low, high = (share * config.training.horizon for share in COMPARE_ACTIONS)
-    unknown = config.agent.deployed_action == "measured" and not measured.switched
-    return unknown and low <= step <= high
+    undecided = config.agent.deployed_action == "measured" and not measured.switched
+    return undecided and low <= step <= high
 
 
 def recent_costs(measured: Measured, step: int, config: Config) -> np.ndarray:
-    """Return the costs of the window, oldest first, without those that are too old."""
+    """Return the costs in the window, oldest first, without episodes that are too old."""
     size, count = len(measured.steps), int(measured.added)
     order = np.arange(max(count - size, 0), count) % size
     oldest = step - OLDEST * config.training.horizon
     return measured.costs[order][measured.steps[order] >= oldest]
 
 
-class Reading(NamedTuple):
-    """The risk of the window, per constraint."""
+class WindowRisk(NamedTuple):
+    """The measured risk of the window, per constraint."""
 
     risk: Float[np.ndarray, " constraint"]
     improving: Bool[np.ndarray, " constraint"]
-    """Whether the newer half has a lower risk, by more than a standard error."""
+    """Whether the newer half of the window has a lower risk than the older half, by more than
+    the standard error of the difference."""
     episodes: int
 
 
-def read(measured: Measured, step: int, config: Config) -> Reading | None:
-    """Return the risk of the window; None until it is full and half of it is recent."""
+def window_risk(measured: Measured, step: int, config: Config) -> WindowRisk | None:
+    """Return the risk of the window, or None if the window has too few episodes.
+
+    The window must have been filled, and at least half of its episodes must not be too old.
+    """
     costs = recent_costs(measured, step, config)
     size = len(measured.steps)
     if measured.added < size or 2 * len(costs) < size:
@@ -149,18 +175,18 @@ def read(measured: Measured, step: int, config: Config) -> Reading | None:
     older, newer = costs[:middle], costs[middle:]
     values, improving = [], []
     for m, constraint in enumerate(config.constraints):
-        measure = held_measure(constraint, config)
+        measure = limited_measure(constraint, config)
         values.append(sample_risk(costs[:, m], measure))
         before, before_error = risk_and_error(older[:, m], measure)
         after, after_error = risk_and_error(newer[:, m], measure)
         improving.append(before - after > math.hypot(before_error, after_error))
-    return Reading(np.array(values, float), np.array(improving, bool), len(costs))
+    return WindowRisk(np.array(values, float), np.array(improving, bool), len(costs))
 
 
 @lru_cache(maxsize=4096)
 def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
-    """Return the weights of a sample of this size in rising order."""
-    # Numerics: padded to multiples of 64, because JAX compiles for each new shape.
+    """Return the weights in the risk of `count` costs that are in rising order."""
+    # Numerics: levels are padded to multiples of 64, because JAX compiles for each shape.
     size = 64 * math.ceil(count / 64)
     levels = np.minimum(np.arange(size + 1) / count, 1)
     weights = np.diff(np.asarray(risk.distort(measure, jnp.asarray(levels))))[:count]
@@ -173,7 +199,7 @@ def sample_risk(costs: np.ndarray, measure: RiskMeasure) -> float:
 
 
 def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, float]:
-    """Return the risk of a sample and its standard error, by the jackknife."""
+    """Return the risk of a sample of episode costs, and its jackknife standard error."""
     ordered, count = np.sort(costs), len(costs)
     others = ~np.eye(count, dtype=bool)
     samples = np.broadcast_to(ordered, others.shape)[others].reshape(count, -1)
@@ -190,53 +216,57 @@ def steer(
     learner: Learner,
     config: Config,
     episode_length: int,
-) -> tuple[AgentState, Measured, Reading | None]:
-    """Update the multipliers and the schedules' clock, and replace a stuck actor."""
+) -> tuple[AgentState, Measured, WindowRisk | None]:
+    """Move the multipliers and the schedules' clock, and replace the actor if it is stuck.
+
+    Returns the agent, the measurement, and the result of `window_risk`. Before the first
+    update, nothing is moved and the last result is None.
+    """
     if step < config.training.first_update:
         return agent, measured._replace(moved_at=np.asarray(step, np.int32)), None
     elapsed = step - int(measured.moved_at)
     measured = measured._replace(moved_at=np.asarray(step, np.int32))
-    reading = read(measured, step, config)
+    window = window_risk(measured, step, config)
     settled = False
-    if reading is not None:
+    if window is not None:
         settings = config.agent.multiplier
         limits = np.array([c.limit for c in config.constraints])
         scale = np.array([c.limit or c.unit for c in config.constraints])
-        error = (reading.risk - (1 - settings.margin) * limits) / scale
+        error = (window.risk - (1 - settings.margin) * limits) / scale
         multiplier = lagrange.follow_episodes(
             agent.multiplier,
             error,
-            reading.improving,
+            window.improving,
             elapsed / episode_length,
             config.agent,
         )
         agent = agent._replace(multiplier=multiplier)
         at_floor = np.asarray(multiplier.integral) <= math.log(settings.floor) + 0.01
         inside = (error > -settings.dead_zone) | at_floor
-        settled = bool((inside & (reading.risk <= limits)).all())
+        settled = bool((inside & (window.risk <= limits)).all())
         measured = count_crossings(measured, error, settings.dead_zone)
     if settled:
         measured = measured._replace(settled_at=np.asarray(step, np.int32))
     agent = advance_clock(agent, settled, step, elapsed, config)
     if is_stuck(measured, step, config):
         agent = agent_core.restart_actor(jax.random.fold_in(key, step), agent, learner)
-        measured = emptied(measured)._replace(
+        measured = empty_window(measured)._replace(
             settled_at=np.asarray(step, np.int32),
             side=np.zeros((), np.int32),
             crossings=np.zeros((), np.int32),
             restarts=measured.restarts + np.int32(1),
         )
-    return agent, measured, reading
+    return agent, measured, window
 
 
 def advance_clock(
     agent: AgentState, settled: bool, step: int, elapsed: int, config: Config
 ) -> AgentState:
-    """Advance the schedules while the risk is settled, and in any case late in the run."""
+    """Advance the schedules if the risk is settled, and late in the run in any case."""
     clock, total = float(agent.steering.clock), config.training.horizon
     gain = elapsed / (SCHEDULE_SHARE * total) if settled else 0.0
     if step > FORCED_START * total:
-        # At this pace the schedules end with the run.
+        # This is the smallest pace at which the schedules end together with the run.
         left = max(total - (step - elapsed), 1)
         gain = max(gain, (1 - clock) * elapsed / left)
     clock = jnp.float32(min(clock + gain, 1.0))
@@ -246,7 +276,11 @@ def advance_clock(
 def count_crossings(
     measured: Measured, error: np.ndarray, dead_zone: float
 ) -> Measured:
-    """Count jumps from above the target to below the dead zone and back."""
+    """Count consecutive jumps from above the target to below the dead zone, and back.
+
+    A risk in the dead zone sets the count to 0. If there are several constraints, only the
+    largest of their errors is used.
+    """
     worst = float(error.max(initial=-math.inf))
     side = 1 if worst > 0 else (-1 if worst < -dead_zone else 0)
     before = int(measured.side)
@@ -261,10 +295,11 @@ def count_crossings(
 
 
 def is_stuck(measured: Measured, step: int, config: Config) -> bool:
-    """Return whether the actor should be replaced by a new one.
+    """Return whether the actor is stuck and may be replaced by a new one.
 
-    A run is stuck if it was not settled in the last third of its steps so far, or if its
-    risk keeps jumping over the dead zone.
+    An actor is stuck if its risk was not settled in the last third of the steps so far, or if
+    the risk keeps jumping over the dead zone. It may be replaced only in the middle of the
+    run (`CHECK_STUCK`), and at most `training.restarts` times.
     """
     total, first, last = config.training.horizon, *CHECK_STUCK
     if int(measured.restarts) >= config.training.restarts:
@@ -272,17 +307,17 @@ def is_stuck(measured: Measured, step: int, config: Config) -> bool:
     if not first * total <= step <= last * total:
         return False
     unsettled = step - int(measured.settled_at) > step / 3
-    return unsettled or int(measured.crossings) >= MOST_CROSSINGS
+    return unsettled or int(measured.crossings) >= MAX_CROSSINGS
 
 
 def metrics(
     measured: Measured,
-    reading: Reading | None,
+    window: WindowRisk | None,
     step: int,
     agent: AgentState,
     config: Config,
 ) -> dict[str, float]:
-    """Return the metrics of the measurement; the risk is NaN until the window is full."""
+    """Return the metrics of the measurement; the risk is NaN if `window` is None."""
     costs = recent_costs(measured, step, config)
     row = {
         "measured/episodes": float(len(costs)),
@@ -291,33 +326,41 @@ def metrics(
         "measured/restarts": float(measured.restarts),
     }
     for m, constraint in enumerate(config.constraints):
-        value = math.nan if reading is None else float(reading.risk[m])
+        value = math.nan if window is None else float(window.risk[m])
         row[f"measured/risk/{constraint.name}"] = value
         row[f"measured/limit/{constraint.name}"] = constraint.limit
     return row
 
 
-def deployed_rows(config: Config) -> int:
-    """Return how many environments on the host act with the deployed policy."""
+def num_deployed_envs(config: Config) -> int | float:
+    """Return how many environments on the host act with the deployed policy.
+
+    A single environment counts as 0.5, because it acts with this policy in half of its
+    episodes.
+    """
     num_envs, chosen = config.training.num_envs, config.training.deployed_envs
-    if not config.agent.follows_episodes:
+    if not config.agent.follows_episodes or chosen == 0:
         return 0
+    if num_envs == 1:
+        return 0.5
     return num_envs // 2 if chosen is None else chosen
 
 
 def plays_deployed(
     key: Key[Array, ""], rounds: Array, lengths: Array, config: Config
 ) -> Array:
-    """Return which environments play an episode of the deployed policy.
+    """Return which training environments act with the deployed policy.
 
-    With several environments, the first ones always do. A single environment does in half
-    of its episodes on average; the round in which an episode starts decides. Episodes that
-    started in the warm-up do not count.
+    Episodes that started before `training.learning_starts` never count. After that, if there
+    are several environments, the first `num_deployed_envs` of them always act with this
+    policy. A single environment acts with it in a random half of its episodes, or in none if
+    `training.deployed_envs` is 0. Whether an episode is in this half depends only on the key
+    and on the round in which the episode started.
     """
     num_envs = config.training.num_envs
     start = rounds - lengths
     learned = start * num_envs >= config.training.learning_starts
     if num_envs > 1 or config.training.deployed_envs == 0:
-        return learned & (jnp.arange(num_envs) < deployed_rows(config))
+        return learned & (jnp.arange(num_envs) < num_deployed_envs(config))
     coin = jax.vmap(lambda s: jax.random.bernoulli(jax.random.fold_in(key, s)))(start)
     return learned & coin

@@ -1,8 +1,8 @@
-"""Sentences about a run for the user: possible problems, and which policy it delivers.
+"""Messages for the user: possible problems with a run, and which policy it delivers.
 
 `start_notes` and `evaluation_notes` are shown while a run trains. `delivery_record` is
 written to `delivered.json` at every checkpoint, and `orac train` prints `delivery_lines` at
-its end.
+the end of a run.
 """
 
 import json
@@ -39,23 +39,26 @@ def ended_schedules(config: Config) -> str:
         return ""
     explores = agent.exploration
     decays = explores.decay or (agent.follows_episodes and explores.decay_when_feasible)
-    ends = ["the shift radius stays 0"] * (agent.behaviour == "optimistic" and decays)
+    ends = ["the shift radius stays at 0"] * (
+        agent.behaviour == "optimistic" and decays
+    )
     if agent.follows_episodes:
         if agent.final_learning_rate != 1:
-            share = f"{agent.final_learning_rate:g} of their first values"
+            share = f"{agent.final_learning_rate:g} times their initial values"
             ends.append(f"the learning rates stay at {share}")
         if agent.final_target_entropy is not None:
-            ends.append(f"the target entropy stays {agent.final_target_entropy:g}")
+            ends.append(f"the target entropy stays at {agent.final_target_entropy:g}")
     if not ends:
         return ""
     return (
-        f"the schedules of this run end at step {training.horizon:,} and it continues to "
-        f"{training.total_steps:,}. From there on {', '.join(ends)}."
+        f"the schedules of this run end at step {training.horizon:,}, but the run continues "
+        f"to step {training.total_steps:,}. After step {training.horizon:,} "
+        f"{' and '.join(ends)}."
     )
 
 
 def flat_parts(structure: Any, name: str = "") -> str:
-    """Return the parts of a flattened observation in order, with their sizes."""
+    """Describe the parts of a flattened observation in order, with their sizes."""
     kind, parts = structure["kind"], structure.get("parts")
     if kind in ("dict", "tuple"):
         items = parts.items() if kind == "dict" else enumerate(parts)
@@ -63,28 +66,29 @@ def flat_parts(structure: Any, name: str = "") -> str:
         return ", ".join(flat_parts(part, f"{start}{key}") for key, part in items)
     size = math.prod(structure["shape"])
     if kind == "choices":
-        size = f"{sum(structure['n'])}, with a 1 at each chosen place and 0 elsewhere"
+        size = f"{sum(structure['n'])}, one-hot encoded"
     return f"{name or 'the array'} ({size})"
 
 
 def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
-    """Return a note if too few episodes are measured to follow their risk, else ""."""
+    """Return a note if a run has too few episodes to measure their risk, else ""."""
     if not (config.agent.follows_episodes and config.constraints):
         return ""
-    size, training = measurement.window_size(config.constraints), config.training
+    size, training = measurement.window_size(config), config.training
     span, every = measurement.OLDEST * training.horizon, config.evaluation.every
     evaluations = int(span / every) + 1 if every else 0
     episodes = evaluations * config.evaluation.episodes
     if on_host:
-        rows = measurement.deployed_rows(config) if training.num_envs > 1 else 0.5
+        share = measurement.num_deployed_envs(config) / training.num_envs
         length = config.env.episode_length or spec.episode_length or 1
-        episodes += int(rows * span / training.num_envs / length)
+        episodes += int(share * span / length)
     if 2 * episodes >= size:
         return ""
     wanted = math.ceil(size / max(evaluations, 1))
     return (
-        f"the risk is measured over {size:,} episodes, because of the tail, but a tenth of "
-        f"this run gives only about {episodes:,}, so the multiplier would not move: "
+        f"with this tail, the risk is measured over a window of {size:,} episodes, and at "
+        "least half of them must be from the most recent tenth of the run. That tenth has "
+        f"only about {episodes:,} episodes, so the multiplier would not move: "
         f"set evaluation.episodes to {wanted:,}, evaluate more often (evaluation.every), "
         "train longer, or choose a larger tail."
     )
@@ -93,7 +97,7 @@ def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
 def record_evaluation(
     counters: Any, episodes: Episodes, step: int, config: Config
 ) -> None:
-    """Add an evaluation of the deployed policy to the counters of the run."""
+    """Record an evaluation of the deployed policy in the counters of the run."""
     risk = delivery.measure_risk(episodes, config)
     counters.evaluated = {
         "step": step,
@@ -115,10 +119,10 @@ def evaluation_notes(
     previous: int,
     config: Config,
 ) -> list[str]:
-    """Return notes if all costs are 0, or if the limit seems too low.
+    """Return a note if all costs so far are 0, or if the limits seem too low.
 
-    `previous` is the step of the evaluation before this one, 0 if there was none. With it
-    each sentence appears once in a run, however often the run is resumed.
+    `previous` is the step of the previous evaluation, or 0 if there was none. Because of it,
+    each note appears only once in a run, even if the run is resumed.
     """
     if not config.constraints:
         return []
@@ -126,24 +130,27 @@ def evaluation_notes(
     if previous <= 0 and not episodes.cost.any() and not any(counters.cumulative_cost):
         return [
             f"every cost so far was 0, in {counters.episodes:,} training episodes and in "
-            f"{len(episodes):,} of this evaluation, so there is nothing to limit yet: check "
-            'that the environment reports its cost (cost_fn, or info["cost"]).'
+            f"the {len(episodes):,} episodes of this evaluation, so there is nothing to limit "
+            'yet: check that the environment reports its cost (cost_fn, or info["cost"]).'
         ]
     if previous < half <= step and excess(counters.least_risk, config) > 0:
-        return [f"half of the run is over and {limit_below_least(counters, config)}"]
+        return [f"half of the run is over and {lowest_risk_sentence(counters, config)}"]
     return []
 
 
-def limit_below_least(counters: Any, config: Config) -> str:
-    """Return a sentence that says that every evaluation was above a limit."""
+def lowest_risk_sentence(counters: Any, config: Config) -> str:
+    """Say that no evaluation has been within the limits, and how low the lowest risk was."""
     return (
-        "no evaluation was within the limits: the lowest risk was "
+        "no evaluation has been within the limits so far: the lowest risk was "
         f"{risk_text(counters.least_risk, config)}."
     )
 
 
 def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
-    """Return how far the worst risk is above its limit, in units of its constraint."""
+    """Return how far the worst risk is above its limit, in units of its constraint.
+
+    The unit is the constraint's `cost_scale`, or its limit if it has none.
+    """
     return max(
         (r - c.limit) / (c.unit or 1.0)
         for r, c in zip(risk, config.constraints, strict=True)
@@ -151,50 +158,46 @@ def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
 
 
 def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
-    """Return every risk with its limit, such as "a CVaR at 0.05 of 4.1 (limit 5)"."""
+    """Describe every risk with its limit, such as "a CVaR at 0.05 of 4.1 (limit 5)"."""
     several = len(config.constraints) > 1
     return " and ".join(
-        f"a {measurement.held_measure(c, config)}{f' of {c.name!r}' if several else ''} "
+        f"a {measurement.limited_measure(c, config)}{f' of {c.name!r}' if several else ''} "
         f"of {r:.4g} (limit {c.limit:g})"
         for r, c in zip(risk, config.constraints, strict=True)
     )
 
 
 def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
-    """Return which policy the run delivers so far, why, and its measured reward and risk."""
+    """Return which policy the run delivers, why, and its measured reward and risk."""
     config, state = runner.config, runner.state
     best = delivery.delivered(state.candidates) if state.candidates else None
     step = int(state.rounds) * config.training.num_envs
     measured = counters.evaluated
     if best is not None:
-        feasible = best.feasible
+        feasible, mean_action = best.feasible, not best.samples
         measured = {
             "step": best.step,
             "reward": best.reward,
             "risk": list(best.risk),
             "episodes": best.episodes,
         }
-        why = (
-            "It has the highest reward of the policies that were measured within the "
-            "limits."
-            if feasible
-            else "No policy was measured within the limits minus the margin, so the one "
-            "with the lowest risk is delivered."
-        )
+        retested = state.candidates.retested[delivery.ranked(state.candidates)[0]]
+        why = reason_for(best, bool(retested))
     else:
         risk = measured.get("risk", [])
+        mean_action = delivery.uses_mean(state.agent, config)
         feasible = bool(measured) and (not risk or excess(risk, config) <= 0)
         why = (
-            "It is the last policy, because no candidate for delivery was stored yet."
+            "It is the last policy, because no policy has been stored for delivery yet."
             if config.agent.follows_episodes
-            else "It is the last policy, because runs whose multiplier follows the critics "
-            "store no other."
+            else "It is the last policy, because a run whose multiplier follows the "
+            "critics stores no other policy."
         )
     names = [constraint.name for constraint in config.constraints]
     return {
         "checkpoint": "last" if best is None else "best",
         "step": measured.get("step", step) if best is not None else step,
-        "action": "sampled" if best is not None and best.samples else "mean",
+        "action": "mean" if mean_action else "sampled",
         "within_limits": feasible,
         "reward": measured.get("reward"),
         "risk": dict(zip(names, measured.get("risk", []), strict=False)),
@@ -205,8 +208,27 @@ def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
     }
 
 
+def reason_for(best: delivery.Delivered, retested: bool) -> str:
+    """Say why a stored policy is delivered. `retested` is whether it had a second test."""
+    if not best.feasible:
+        return (
+            "No policy had a measured risk of at most the limits minus the margin, so the "
+            "policy with the lowest risk is delivered."
+        )
+    tested = (
+        "had a second test and whose" if retested else "had no second test but whose"
+    )
+    return (
+        f"It has the highest reward of the policies that {tested} measured risk was at most "
+        "the limits minus the margin."
+    )
+
+
 def delivery_lines(runner: Any, counters: Any) -> list[str]:
-    """Return sentences about the delivered policy; if it is above a limit, also why."""
+    """Return sentences about the delivered policy.
+
+    If the policy is not within the limits, they name likely causes.
+    """
     config, record = runner.config, delivery_record(runner, counters)
     if not record["episodes"]:
         return ["Nothing was evaluated, so nothing is known about the policy yet."]
@@ -218,12 +240,12 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
     if record["checkpoint"] == "best":
         within = record["within_limits"]
         policy = "the best policy" if within else "the policy with the lowest risk"
-    policy += f", of step {record['step']:,}"
+    policy += f", from step {record['step']:,}"
     if record["within_limits"]:
         return [f"Delivered: {policy}, with {numbers}, {measured}."]
     least = risk if record["checkpoint"] == "best" else counters.least_risk
     if excess(counters.least_risk, config) > 0:
-        found = limit_below_least(counters, config)
+        found = lowest_risk_sentence(counters, config)
         found = f"{found[0].upper()}{found[1:]}"
     else:
         found = "No policy was reliably within the limits."
@@ -243,9 +265,9 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     value = np.asarray(runner.state.agent.multiplier.value)
     cap = agent.multiplier.cap
     if agent.follows_episodes:
-        size = measurement.window_size(config.constraints)
+        size = measurement.window_size(config)
         step = int(runner.state.rounds) * training.num_envs
-        if measurement.read(runner.state.measured, step, config) is None:
+        if measurement.window_risk(runner.state.measured, step, config) is None:
             causes.append(
                 f"Too few episodes were measured for a window of {size:,}, so the "
                 "multiplier did not move: raise evaluation.episodes, or evaluate more often."
@@ -253,23 +275,25 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     else:
         causes.append(
             "The multiplier follows the critics, whose estimate differs from the risk of "
-            "episodes: set agent.multiplier.follows=episodes, as --preset fast and general do."
+            "episodes: set agent.multiplier.follows=episodes, as the presets fast and general "
+            "do."
         )
     if cap is not None and (value >= 0.99 * cap).any():
         causes.append(
             f"The multiplier reached its cap of {cap:g}: raise agent.multiplier.cap."
         )
     if excess(least, config) > 0.25:
-        highest = max(
+        worst_risk, _ = max(
             zip(least, config.constraints, strict=True),
             key=lambda pair: (pair[0] - pair[1].limit) / (pair[1].unit or 1.0),
         )
         causes.append(
-            "Perhaps no policy can be within the limit: measure a policy that only avoids "
-            f"the cost, and if it cannot either, raise the limit above {highest[0]:.3g}."
+            "Perhaps no policy can be within the limit. Check with a policy that ignores the "
+            "reward and only avoids the cost. If even that one exceeds the limit, raise the "
+            f"limit (the risk here was {worst_risk:.3g})."
         )
     causes.append(
-        f"The run may be too short: train longer, such as --total-steps "
+        f"The run may be too short: train longer, for example with --total-steps "
         f"{2 * training.total_steps}."
     )
     causes.append(
@@ -279,8 +303,8 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
         + ("." if training.restarts else ", or set training.restarts=2.")
     )
     causes.append(
-        "A quicker multiplier may help: lower agent.multiplier.episodes_per_unit."
+        "The multiplier may change too slowly: lower agent.multiplier.episodes_per_unit."
         if agent.follows_episodes
-        else "A quicker multiplier may help: raise agent.multiplier.learning_rate."
+        else "The multiplier may change too slowly: raise agent.multiplier.learning_rate."
     )
     return causes[:3]

@@ -1,10 +1,10 @@
 """Measure how long each part of a training run takes, for `orac train --profile`.
 
-While the profiler is active, it replaces methods of the runner and the logger by timed
-ones. The loops themselves do not change. The training loop on the device is one compiled
-program, so its parts cannot be timed while it runs. Acting, and the environment if it is
-compiled, are therefore timed on their own at the end, and the rest of the loop is counted
-as storing and updating.
+While the profiler is active, it replaces methods of the runner and the logger by versions
+that measure their time. The loops themselves do not change. The parts of a compiled program
+cannot be timed while it runs. So acting is timed separately after the run, and so is the
+environment if it is compiled. The rest of the training time is counted as storing and
+updating.
 """
 
 import time
@@ -25,11 +25,11 @@ from orac.training.xla import compiler_options
 
 COMPILING = "/jax/core/compile/"
 ROUNDS = 100
-"""Rounds in which acting and a compiled environment are timed on their own."""
+"""Number of rounds for which acting and a compiled environment are timed after the run."""
 
 
 class Profiler:
-    """Measures the activities of a training run while it is active (`with`)."""
+    """Context manager that measures how long each activity of a training run takes."""
 
     def __init__(self, runner: Runner, logger: Logger) -> None:
         self.runner, self.logger = runner, logger
@@ -39,7 +39,7 @@ class Profiler:
         self._inside = 0.0
 
     def __enter__(self) -> "Profiler":
-        """Start the clock."""
+        """Start timing."""
         listeners().append(self._add_compilation)
         self._first = int(self.runner.state.rounds)
         self._started = time.perf_counter()
@@ -53,7 +53,7 @@ class Profiler:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Stop the clock, and time the parts of the training loop."""
+        """Stop timing the run. Then time acting and a compiled environment separately."""
         total = time.perf_counter() - self._started
         listeners().remove(self._add_compilation)
         for owner, name in self._replaced:
@@ -76,7 +76,7 @@ class Profiler:
         self.seconds["storing and updating"] = left
 
     def table(self) -> str:
-        """Return a table of the activities with their time, in the order of a step."""
+        """Return a table of the activities and the time that each of them took."""
         order = (
             *("acting", "environment", "storing and updating", "evaluating"),
             *("saving", "compiling", "everything else"),
@@ -85,21 +85,21 @@ class Profiler:
         lines = [f"Where the time of these {self.steps:,} steps went:"]
         for name in order:
             seconds = self.seconds.get(name, 0.0)
-            each = 1e3 * seconds / max(self.steps, 1)
+            per_step = 1e3 * seconds / max(self.steps, 1)
             share = seconds / total if total else 0.0
             lines.append(
-                f"  {name:<21} {seconds:8.2f} s {each:9.4f} ms per step {share:5.0%}"
+                f"  {name:<21} {seconds:8.2f} s {per_step:9.4f} ms per step {share:5.0%}"
             )
         lines.append(f"  {'in total':<21} {total:8.2f} s")
         return "\n".join(lines)
 
     def _time(self, owner: Any, name: str, activity: str) -> None:
-        """Replace a method of an object by one that is timed."""
+        """Replace a method of an object by a version whose time counts for this activity."""
         method = getattr(owner, name)
 
         def timed(*arguments: Any, **options: Any) -> Any:
             if "evaluating" in self._open:
-                # This evaluation uses the environment of training.
+                # A step of the training environment in an evaluation counts as evaluating.
                 return method(*arguments, **options)
             outside, self._inside = self._inside, 0.0
             self._open.append(activity)
@@ -125,9 +125,9 @@ class Profiler:
 
 @cache
 def listeners() -> list[Callable[[float], None]]:
-    """Return the functions that are called with the seconds of each compilation.
+    """Return the list of functions that are called with the seconds of each compilation.
 
-    A listener of JAX cannot be removed, so all profilers share one.
+    A listener that is registered with JAX cannot be removed, so all profilers share one.
     """
     found: list[Callable[[float], None]] = []
 
@@ -141,7 +141,7 @@ def listeners() -> list[Callable[[float], None]]:
 
 
 def time_acting(runner: Runner) -> float:
-    """Return how many seconds the behaviour policy takes to act once, in all environments."""
+    """Return how many seconds one action of the behaviour policy in all environments takes."""
     config, learner, key = (
         without_seed(runner.config),
         runner.learner,
@@ -154,8 +154,8 @@ def time_acting(runner: Runner) -> float:
 
     def act_often(state: Any) -> Any:
         def once(i: Any, total: Any) -> Any:
-            # Change the observation, so that the compiler cannot move acting out of the
-            # loop.
+            # Change the observation in every round, so that the compiler cannot move acting
+            # out of the loop.
             now = state._replace(observation=state.observation + 1e-9 * total)
             return total + act(jax.random.fold_in(key, i), now).mean()
 
@@ -192,7 +192,10 @@ def time_environment(runner: DeviceRunner) -> float:
 
 
 def time_call(function: Callable[[Any], Any], state: Any, calls: int = 1) -> float:
-    """Return the seconds of one call of a compiled function: the fastest of five."""
+    """Return how many seconds one call of a function takes when it is compiled.
+
+    The result is the mean over `calls` calls, in the fastest of five repetitions.
+    """
     program = jax.jit(function, compiler_options=compiler_options())
     jax.block_until_ready(program(state))
     best = float("inf")

@@ -1,7 +1,7 @@
-"""The rows of a run's logs, and the loggers that write logs and checkpoints.
+"""Build the rows of a run's logs, and write logs and checkpoints.
 
 `metrics_row` and `episode_rows` define the columns of metrics.csv and episodes.csv. A
-`RunLogger` writes to a run directory; a `MemoryLogger` writes no files.
+`RunLogger` writes to a run directory, and a `MemoryLogger` writes no files.
 """
 
 import math
@@ -19,12 +19,12 @@ from orac.runs.loggers import CsvLog, Tracker, open_trackers
 from orac.training.saving import restore_checkpoint, save_checkpoint
 from orac.training.train_step import StepReport
 
-NO_CHECKPOINTS = "This run has no checkpoints; pass out= to learn to write them."
+NO_CHECKPOINTS = "This run has no checkpoints. To get them, call learn(out=...)."
 
 
 @runtime_checkable
 class Logger(Protocol):
-    """Interface of the loggers that the training loop writes to."""
+    """The interface that the training loop needs to write logs and checkpoints."""
 
     def write_metrics(self, row: dict[str, float]) -> None: ...
 
@@ -48,7 +48,7 @@ class Logger(Protocol):
 
 
 class MemoryLogger:
-    """Writes no files. The rows of metrics and evaluations stay in memory, for plots."""
+    """A logger that writes no files. It keeps metrics and evaluations in memory, for plots."""
 
     def __init__(self) -> None:
         self.metrics: list[dict[str, float]] = []
@@ -81,7 +81,10 @@ class MemoryLogger:
 
 
 class RunLogger:
-    """Writes the CSV files, trackers and checkpoints of one run directory."""
+    """A logger that writes CSV files and checkpoints to one run directory.
+
+    It also sends metrics to trackers, such as TensorBoard.
+    """
 
     def __init__(
         self,
@@ -101,8 +104,8 @@ class RunLogger:
     def restore(self, runner: Any, counters: Any) -> list[str]:
         """Restore the newest intact checkpoint and return messages for the user.
 
-        Logs are truncated to their length at that checkpoint. Without a checkpoint the
-        run starts again from its config.
+        The logs are truncated to their length at that checkpoint. If there is no checkpoint,
+        the run starts again from its config.
         """
         step, messages = restore_checkpoint(
             self.run, self.checkpoints, runner, counters
@@ -111,7 +114,7 @@ class RunLogger:
         return messages
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        # The first row defines the columns, since a run's metrics depend on its config.
+        # The first row defines the columns, because a run's metrics depend on its config.
         if name not in self._logs:
             self._logs[name] = self.run.log(name, row)
         self._logs[name].append(row)
@@ -173,9 +176,10 @@ class RunLogger:
 def metrics_row(
     report: StepReport, counters: Any, step: int, runner: Any
 ) -> dict[str, float]:
-    """Return a row of metrics.csv: means over the stretch, and sums over the run.
+    """Return a row of metrics.csv: means since the previous row, and sums over the run.
 
-    NaN means "not measured yet": the health checks stop a run at a measured NaN.
+    Also adds the new episodes to `counters`. A NaN in a row always means "not measured yet",
+    because the health checks stop a run if a measured number is NaN.
     """
     names = runner.spec.cost_names
     ended = report.ended
@@ -195,8 +199,8 @@ def metrics_row(
         "train/reward": counters.last_reward,
     }
     for m, name in enumerate(names):
-        paid = float(report.cost[:, m].sum(dtype=np.float64))
-        counters.cumulative_cost[m] += paid
+        cost = float(report.cost[:, m].sum(dtype=np.float64))
+        counters.cumulative_cost[m] += cost
         if len(rewards):
             counters.last_cost[m] = float(costs[:, m].mean(dtype=np.float64))
         over = costs[:, m] > limits.get(name, math.inf)
@@ -216,7 +220,7 @@ def metrics_row(
 
 
 def initial_constraint_metrics(runner: Any) -> dict[str, float]:
-    """Return multipliers, limits and pivots, which exist before the first update."""
+    """Return the metrics of the constraints that have values before the first update."""
     learner = runner.learner
     unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
     metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)
@@ -226,7 +230,10 @@ def initial_constraint_metrics(runner: Any) -> dict[str, float]:
 def episode_rows(
     report: StepReport, first_round: int, runner: Any
 ) -> list[dict[str, float]]:
-    """Return one row per training episode that ended in this stretch, in order."""
+    """Return one row per training episode that ended in these rounds, in order of time.
+
+    `first_round` is the number of rounds before the report.
+    """
     num_envs = runner.config.training.num_envs
     rows: list[dict[str, float]] = []
     for i, env in np.argwhere(report.ended):

@@ -1,8 +1,9 @@
-"""Save and restore checkpoints of a run, and a trained agent as one file.
+"""Save and restore the checkpoints of a run, and save and load an agent as one file.
 
 `save_checkpoint` and `restore_checkpoint` write and read the whole training state of a run.
-`save_agent` writes a zip of the config, the sizes and the agent's arrays. Reading executes
-nothing. `export` writes only the policy.
+`save_agent` writes a zip file with the config, the sizes and the agent's arrays, and
+`load_agent` reads it. Reading never executes code from a file. The module `export` writes
+only the policy.
 """
 
 import dataclasses
@@ -20,7 +21,13 @@ import jax
 
 from orac.config import serialization
 from orac.config.schema import Config
-from orac.config.validation import NonFiniteError, check_count
+from orac.config.validation import (
+    NonFiniteError,
+    check_count,
+    is_number,
+    read_json,
+    shown,
+)
 from orac.core import agent as agent_core
 from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
@@ -28,14 +35,14 @@ from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
 from orac.policy import check_archive
 from orac.runs.arrays import (
-    OtherShapeError,
+    TemplateMismatchError,
     from_json,
     load_arrays,
     save_arrays,
     to_json,
 )
 from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
-from orac.runs.checkpoint import Checkpoints, Loaded
+from orac.runs.checkpoint import Checkpoints, LoadedCheckpoint
 from orac.runs.directory import RunDirectory, read_meta
 from orac.training import delivery, notes
 from orac.training.encoder_loading import with_encoder
@@ -44,18 +51,24 @@ from orac.training.state import empty_replay, problem_for
 
 FORMAT = 1
 MAX_TEXT_BYTES = 1 << 18
-"""Largest text in the file of an agent."""
+"""Maximum size of config.yaml and of sizes.json in the file of an agent."""
+MAX_ENV_STEPS = 2_000_000_000
+"""Maximum number of steps of an agent, which the device counts in 32 bits."""
 UNREADABLE = (
     *(zipfile.BadZipFile, json.JSONDecodeError, UnicodeDecodeError, EOFError),
     *(KeyError, TypeError, OverflowError, NotImplementedError, RuntimeError),
 )
-"""Errors that the readers of zip, JSON and text raise for other kinds of files."""
+"""Errors that readers of zip, JSON and text raise if a file is damaged or of another kind."""
 
 
 def save_checkpoint(
     run: RunDirectory, checkpoints: Checkpoints, step: int, runner: Any, counters: Any
 ) -> None:
-    """Write a checkpoint: training state, replay, counters, logs' lengths, environment."""
+    """Write a checkpoint and delivered.json.
+
+    A checkpoint contains the training state, the replay, the counters, the lengths of the
+    logs and the state of environments on the host.
+    """
     state = runner.state
     extra = {
         "counters": dataclasses.asdict(counters),
@@ -75,10 +88,10 @@ def write_delivered(run: RunDirectory, runner: Any, counters: Any) -> None:
 def restore_checkpoint(
     run: RunDirectory, checkpoints: Checkpoints, runner: Any, counters: Any
 ) -> tuple[int | None, list[str]]:
-    """Restore the newest intact checkpoint; return its step, and messages for the user.
+    """Restore the newest intact checkpoint. Return its step and messages for the user.
 
-    Logs are truncated to their length at that checkpoint. Without a checkpoint the run
-    starts again from its config.
+    The logs are truncated to their length at that checkpoint. If there is no checkpoint, the
+    step is None and the run starts again from its config.
     """
     loaded, messages = restore_state(checkpoints, runner, counters)
     if loaded is None:
@@ -98,13 +111,13 @@ def restore_checkpoint(
 
 def restore_state(
     checkpoints: Checkpoints, runner: Any, counters: Any
-) -> tuple[Loaded | None, list[str]]:
+) -> tuple[LoadedCheckpoint | None, list[str]]:
     """Restore training state, replay and counters from the newest intact checkpoint.
 
-    Returns the checkpoint, None if there is none, and messages for the user.
+    Returns the checkpoint, or None if there is none, and messages for the user.
     """
     template = runner.state._replace(replay=())
-    # Use only shapes, so that memory never holds a second replay.
+    # Make only the shapes of a replay, so that there are never two replays in memory.
     problem, config = runner.learner.problem, runner.config
     replay = jax.eval_shape(lambda: empty_replay(problem, config))
     loaded = checkpoints.load_latest(template, replay, check_finite)
@@ -123,8 +136,8 @@ def restore_state(
         exact = runner.restore(restored, host_state)
     if not exact:
         messages.append(
-            "The environment's state could not be saved, so its episodes start again: "
-            "the run continues, but not bit for bit."
+            "The environment's state could not be saved, so its episodes start again: the "
+            "run continues, but its results will differ from those of an uninterrupted run."
         )
     for name, value in saved_counters.items():
         setattr(counters, name, value)
@@ -135,20 +148,21 @@ def restore_state(
 def _expected_content(step: int, path: Path) -> Iterator[None]:
     """Turn errors about the contents of a checkpoint into a `DamagedFileError`.
 
-    The checksum detects damage, but not a file that another program wrote.
+    They can occur even if the checksum is right, because a checksum does not show that the
+    file holds the state of this run.
     """
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise DamagedFileError(
-            f"the checkpoint of step {step} in {path} does not hold the state of a run: "
-            f"{type(error).__name__} ({error}). If it is your own run, the environment "
-            "could not restore its state: pass the environment that it was trained in."
+            f"the checkpoint of step {step} in {path} does not contain the state of a run: "
+            f"{type(error).__name__} ({error}). If you trust this run, the likely cause is a "
+            "different environment: pass the one that it was trained in."
         ) from error
 
 
 def checked_counter(saved: Any, name: str, counters: Any) -> Any:
-    """Return a counter of a checkpoint, or raise an error if it has another type."""
+    """Return a counter of a checkpoint, or raise an error if its type is wrong."""
     known = getattr(counters, name)
     value = saved.get(name, known)
     kind = (int, float) if isinstance(known, int | float) else type(known)
@@ -159,7 +173,7 @@ def checked_counter(saved: Any, name: str, counters: Any) -> Any:
 
 
 def check_finite(state: Any) -> None:
-    """Raise a `DamagedFileError` if a number of a loaded agent is not finite."""
+    """Raise a `DamagedFileError` if a number of a loaded state is not finite."""
     name = first_not_finite(state.agent) or first_not_finite(state.candidates)
     if name is not None:
         raise DamagedFileError(
@@ -175,7 +189,7 @@ def save_agent(
     candidates: Any = (),
     env_steps: int = 0,
 ) -> None:
-    """Write an agent and its candidates for delivery, without its replay."""
+    """Write an agent and its candidates for delivery to one file, without the replay."""
     problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
@@ -204,7 +218,8 @@ def load_agent(
 ) -> tuple[Config, AgentState, Any, int]:
     """Read config, agent, candidates and number of steps from a file of `save_agent`.
 
-    `encoder` is that of the agent, if it has one. Any other file raises a `ValueError`.
+    `encoder` is the agent's encoder, if it has one. A file that `save_agent` did not write
+    raises a `ValueError`.
     """
     path = Path(path)
     if not path.exists():
@@ -218,12 +233,17 @@ def load_agent(
             text = _member(archive, "config.yaml", MAX_TEXT_BYTES).decode()
             config = serialization.parse(text, f"config.yaml in {path}")
             config = with_encoder(config, encoder)
-            sizes = json.loads(_member(archive, "sizes.json", MAX_TEXT_BYTES))
+            members = archive.namelist()
+            if len({*members}) < len(members):
+                raise zipfile.BadZipFile("it has two members with the same name")
+            sizes = read_json(_member(archive, "sizes.json", MAX_TEXT_BYTES))
             for name in ("observation_size", "action_size"):
                 check_count(f"{name} in {path}", sizes[name])
-            # Earlier files do not have the number of steps.
+            for name in ("cost_value_limits", "cost_units"):
+                _check_numbers(f"{name} in {path}", sizes.get(name), config)
+            # Files of earlier versions do not contain the number of steps.
             env_steps = sizes.get("env_steps", config.training.total_steps)
-            check_count(f"env_steps in {path}", env_steps, 0)
+            check_count(f"env_steps in {path}", env_steps, 0, high=MAX_ENV_STEPS)
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
@@ -247,32 +267,42 @@ def load_agent(
             arrays.write_bytes(data)
             candidates: Any = ()
             if config.agent.follows_episodes:
-                held = delivery.init(template, config)
-                agent, candidates = load_arrays(arrays, (template, held))
+                empty = delivery.init(template, config)
+                agent, candidates = load_arrays(arrays, (template, empty))
             else:
                 agent = load_arrays(arrays, template)
-    except OtherShapeError as error:
+    except TemplateMismatchError as error:
         raise ValueError(
-            f"the agent in {path} has other networks than its config describes. Load it "
-            f"with its own encoder, if it has one: {error}"
+            f"the networks of the agent in {path} differ from those that its config "
+            f"describes. If it has an encoder, pass the same one: {error}"
         ) from error
     except UNREADABLE as error:
         raise ValueError(
-            f"{path} must be a file written by Agent.save, but it is damaged or is "
-            f"something else: {error}."
+            f"{path} must be a file written by Agent.save, but it is damaged or is another "
+            f"kind of file: {error}."
         ) from error
     name = first_not_finite(agent) or first_not_finite(candidates)
     if name is not None:
         raise NonFiniteError(
             f"the agent in {path} must be finite, but its {name} is not: it was saved "
-            "after its training had diverged. Load its run directory, whose last "
+            "after its training had diverged. Load its run directory instead, whose last "
             "checkpoint is good, or train it again."
         )
     return config, agent, candidates, env_steps
 
 
+def _check_numbers(what: str, values: Any, config: Config) -> None:
+    """Raise an error unless these are finite numbers, one per constraint, or None."""
+    valid = isinstance(values, list) and all(map(is_number, values))
+    if values is not None and (not valid or len(values) != len(config.constraints)):
+        raise ValueError(
+            f"{what} must be {len(config.constraints)} finite number(s), got "
+            f"{shown(values)}."
+        )
+
+
 def checked_archive(stream: Any) -> zipfile.ZipFile:
-    """Open a zip file after checking that its list of members is small."""
+    """Check that the list of members of a zip file is small, and open the file."""
     try:
         check_archive(stream)
     except ValueError as error:
@@ -281,9 +311,9 @@ def checked_archive(stream: Any) -> zipfile.ZipFile:
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Read a file of an archive, which must be uncompressed as `save_agent` writes it.
+    """Read a member of an archive. It must be uncompressed, as `save_agent` writes it.
 
-    Otherwise a small archive could expand to a large amount of memory.
+    A compressed member could fill the memory even if the archive is small.
     """
     info = archive.getinfo(name)
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
@@ -292,6 +322,6 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 
 def same_shapes(agent: AgentState, other: AgentState) -> bool:
-    """Return whether two agents were made for the same spaces."""
+    """Return whether the arrays of two agents have the same shapes."""
     shapes = ([leaf.shape for leaf in jax.tree.leaves(x)] for x in (agent, other))
     return next(shapes) == next(shapes)

@@ -1,4 +1,4 @@
-"""The start of a run: its problem, its learner, its first training state and its keys."""
+"""Make what a run needs at its start: the problem, the learner, the training state and keys."""
 
 import math
 from collections.abc import Callable
@@ -20,40 +20,51 @@ from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
 from orac.evaluation.rollout import Policy
-from orac.runs.machine import Need
+from orac.runs.machine import MemoryNeed
 from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
 
 RUN, EVALUATE, RESTART, FRESH, NEW_ACTOR = 1, 2, 3, 4, 5
-"""Numbers that are folded into a seed's key: for training, for the run's evaluations, for
-episodes that restart because the environment's state was not saved, for evaluations with a
-seed of the user, and for the actor that replaces a stuck one."""
+"""Numbers that are folded into the key of a seed, one for each purpose of random numbers.
+
+The purposes are training, the evaluations of a run, new episodes after a checkpoint without
+the environment's state, evaluations with a seed that the user gives, and the actor that
+replaces a stuck actor.
+"""
 
 
 def problem_for(spec: EnvSpec, config: Config) -> Problem:
-    """Return the constrained problem of this environment under this config."""
+    """Return the constrained problem that this environment and this config define."""
     length = config.env.episode_length or spec.episode_length
     if length is None:
         raise ValueError(
-            f"the episode length of {spec.name!r} must be known to convert an episode's "
-            "cost limit to the critics' units, but the environment has no time limit. "
-            "Set env.episode_length (episode_length= in Python)."
+            f"the episode length of {spec.name!r} must be known, because the limit on an "
+            "episode's cost is converted to the critics' units, but the environment has no "
+            "time limit. Set env.episode_length (episode_length= in Python)."
         )
     if config.constraints and len(config.constraints) != spec.num_costs:
         raise ValueError(
             f"{spec.name!r} reports {spec.num_costs} cost(s) "
             f"({', '.join(spec.cost_names)}), but the config has "
-            f"{len(config.constraints)} constraint(s). Give one constraint per cost."
+            f"{len(config.constraints)} constraint(s). Give one constraint for each cost."
         )
     for name in (constraint.name for constraint in config.constraints):
         if name not in spec.cost_names:
             raise unknown_name(
                 f"a constraint on a cost of {spec.name!r}", name, spec.cost_names
             )
+    constraints = order_constraints(spec, config).constraints
+    tail = config.agent.penalty_tail
+    if tail is not None:
+        # Only the learner uses this tail. The risk of episodes is measured with the
+        # constraint's own measure.
+        constraints = tuple(
+            replace(c, risk="cvar", tail=tail, risk_parameter=None) for c in constraints
+        )
     return make_problem(
         spec.observation_size,
         spec.action_size,
-        in_order_of(spec, config).constraints,
+        constraints,
         length,
         config.agent.cost_discount,
         config.agent.discount,
@@ -63,7 +74,7 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
 
 
 def learner_for(spec: EnvSpec, config: Config) -> Learner:
-    """Return the learner of this environment under this config."""
+    """Return the learner for this environment and this config."""
     return make_learner(problem_for(spec, config), config.agent)
 
 
@@ -75,19 +86,12 @@ def init_train_state(
     learner: Learner,
     config: Config,
 ) -> TrainState:
-    """Return the state before the first step: a new agent, and no replay yet."""
+    """Return the training state before the first step, with a new agent and no replay."""
     num_envs = config.training.num_envs
-
-    # One program: otherwise each small draw and each array of zeros is compiled by itself.
-    @jax.jit
-    def start(key: Array) -> tuple[AgentState, Array, Totals, Array]:
-        agent_key, pivot_key = jax.random.split(key)
-        agent = agent_core.init(agent_key, learner)
-        totals = Totals.zeros(num_envs, spec.num_costs)
-        return agent, pivot_key, totals, jnp.int32(0)
-
+    start = compiled_start(spec, without_seed(config))
     agent, pivot_key, totals, rounds = start(key)
-    # Drawn outside of that program, which would round the dual form's pivots differently.
+    # Draw the pivots outside of that program, because it would round the pivots of the dual
+    # form differently.
     pivot = agent_core.draw_pivots(pivot_key, agent.pivot.params, learner, num_envs)
     return TrainState(
         agent=agent,
@@ -104,6 +108,25 @@ def init_train_state(
     )
 
 
+@lru_cache(maxsize=64)
+def compiled_start(spec: EnvSpec, config: Config) -> Any:
+    """Return a function of a key that makes a new agent, a key and counters of zero.
+
+    It is one program; otherwise each small draw and each array of zeros is compiled
+    separately. Runs that differ only in their seed share it.
+    """
+    learner = learner_for(spec, config)
+
+    @jax.jit
+    def start(key: Array) -> tuple[AgentState, Array, Totals, Array]:
+        agent_key, pivot_key = jax.random.split(key)
+        agent = agent_core.init(agent_key, learner)
+        totals = Totals.zeros(config.training.num_envs, spec.num_costs)
+        return agent, pivot_key, totals, jnp.int32(0)
+
+    return start
+
+
 def start_episodes(
     key: Key[Array, ""],
     state: TrainState,
@@ -111,7 +134,10 @@ def start_episodes(
     spec: EnvSpec,
     learner: Learner,
 ) -> TrainState:
-    """Return the state at the start of new episodes, for environments that were reset."""
+    """Return the training state after all environments were reset to new episodes.
+
+    `observation` is the first observation of each new episode.
+    """
     num_envs = observation.shape[0]
     pivot = agent_core.draw_pivots(key, state.agent.pivot.params, learner, num_envs)
     return state._replace(
@@ -122,11 +148,12 @@ def start_episodes(
 
 
 def empty_replay(problem: Problem, config: Config) -> ReplayState:
-    """Return the replay that a run starts with."""
+    """Return the empty replay that a run starts with."""
     num_envs = config.training.num_envs
     capacity = max(config.training.buffer_size, num_envs)
     if config.agent.n_step > 1:
-        # Whole rounds, so that the next step of an environment is `num_envs` rows later.
+        # The buffer has room for whole rounds, so that the next step of an environment is
+        # always `num_envs` rows later.
         capacity = -(-capacity // num_envs) * num_envs
 
     @jax.jit
@@ -141,44 +168,57 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
     return empty()
 
 
-def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Need]:
-    """Return the memory of networks, environments and, for training, the replay."""
-    training, learner = config.training, learner_for(spec, config)
+def num_bytes(make: Callable[[], Any]) -> int:
+    """Return the size of the arrays that a function makes, without making them."""
+    leaves = jax.tree.leaves(jax.eval_shape(make))
+    # A random key has no item size. There are few keys, so each is counted as 4 bytes.
+    sizes = (getattr(leaf.dtype, "itemsize", 4) for leaf in leaves)
+    return sum(math.prod(x.shape) * n for x, n in zip(leaves, sizes, strict=True))
 
-    def num_bytes(make: Callable[[], Any]) -> int:
-        leaves = jax.tree.leaves(jax.eval_shape(make))
-        # A typed key has no item size. There are few keys, so each counts as one word.
-        sizes = (getattr(leaf.dtype, "itemsize", 4) for leaf in leaves)
-        return sum(math.prod(x.shape) * n for x, n in zip(leaves, sizes, strict=True))
 
-    networks = num_bytes(lambda: agent_core.init(jax.random.key(0), learner))
+@lru_cache(maxsize=64)
+def network_bytes(spec: EnvSpec, config: Config) -> int:
+    """Return the size of an agent with its networks."""
+    learner = learner_for(spec, config)
+    return num_bytes(lambda: agent_core.init(jax.random.key(0), learner))
+
+
+def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[MemoryNeed]:
+    """Return estimates of the memory that a run needs because of each large setting.
+
+    The replay and the batches of training are included only if `with_replay` is true.
+    """
+    training, problem = config.training, problem_for(spec, config)
+    networks = network_bytes(spec, without_seed(config))
     agent, row = (
         config.agent,
         4 * (4 * spec.observation_size + 2 * spec.action_size + 100),
     )
-    # A layer of every critic at every quantile, and its gradient, are in memory at once.
+    # Memory holds one layer of every critic at every quantile, and its gradient, at once.
     quantiles = agent.num_quantiles if agent.risk_form == "implicit" else 1
     layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * quantiles
     acting = row + (layers if agent.behaviour == "optimistic" else 0)
     needs = [
-        # An update holds the old and the new networks, and their gradients.
-        Need("agent.hidden_sizes", agent.hidden_sizes, 3 * networks),
-        Need("training.num_envs", training.num_envs, training.num_envs * acting),
+        # In an update, memory holds the old and the new networks, and their gradients.
+        MemoryNeed("agent.hidden_sizes", agent.hidden_sizes, 3 * networks),
+        MemoryNeed("training.num_envs", training.num_envs, training.num_envs * acting),
     ]
     if with_replay:
-        replay_bytes = num_bytes(lambda: empty_replay(learner.problem, config))
-        needs.append(Need("training.buffer_size", training.buffer_size, replay_bytes))
+        replay_bytes = num_bytes(lambda: empty_replay(problem, config))
+        needs.append(
+            MemoryNeed("training.buffer_size", training.buffer_size, replay_bytes)
+        )
         batch = training.batch_size * (row + layers)
-        needs.append(Need("training.batch_size", training.batch_size, batch))
+        needs.append(MemoryNeed("training.batch_size", training.batch_size, batch))
     return needs
 
 
 @lru_cache(maxsize=64)
 def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
-    """Return the unshifted actor as a function of agent, key and observations.
+    """Return a function of (policy, key, observations) that acts without exploration shift.
 
-    Actions are in the environment's box. The same arguments give the same function, so
-    that runs which differ only in their seed share their compiled programs.
+    Its actions are in the environment's action space. Calls with equal arguments return the
+    same function, so that runs that differ only in their seed share their compiled programs.
     """
     learner = learner_for(spec, config)
 
@@ -194,10 +234,10 @@ def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Pol
 
 @lru_cache(maxsize=64)
 def noise_policy(spec: EnvSpec, config: Config) -> Callable[..., Array]:
-    """Return the unshifted actor as a function of policy, observations and noise.
+    """Return a function of (policy, observations, noise) that acts without exploration shift.
 
-    Actions are in the environment's box. `noise` has standard normal numbers of the actions'
-    shape; without it, actions are the mean.
+    Its actions are in the environment's action space. `noise` consists of standard normal
+    numbers in the shape of the actions. If it is left out, the actions are the mean.
     """
     learner = learner_for(spec, config)
 
@@ -211,19 +251,23 @@ def noise_policy(spec: EnvSpec, config: Config) -> Callable[..., Array]:
 
 @lru_cache(maxsize=64)
 def compiled_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Any:
-    """Return the evaluation policy, compiled for calls from the host."""
+    """Return `evaluation_policy`, compiled for calls from the host."""
     return jax.jit(evaluation_policy(spec, config, deterministic))
 
 
 def without_seed(config: Config) -> Config:
-    """Return the config without its seed, so that all seeds share compiled programs."""
+    """Return the config with seed 0, so that runs of all seeds share compiled programs."""
     return replace(config, seed=0)
 
 
 def evaluation_key(
     run_key: Key[Array, ""], rounds: int, seed: int | None, sample: int = 0
 ) -> Key[Array, ""]:
-    """Return the key of an evaluation: from the run's key, or from `seed` if it is given."""
+    """Return the key of an evaluation.
+
+    It is made from `seed`, or, if `seed` is None, from the run's key and the number of
+    rounds. Different values of `sample` give different keys.
+    """
     if seed is None:
         key = jax.random.fold_in(run_key, rounds)
     else:
@@ -232,7 +276,7 @@ def evaluation_key(
     return jax.random.fold_in(key, sample) if sample else key
 
 
-def in_order_of(spec: EnvSpec, config: Config) -> Config:
+def order_constraints(spec: EnvSpec, config: Config) -> Config:
     """Return the config with its constraints in the order of the environment's costs."""
     order = {name: i for i, name in enumerate(spec.cost_names)}
     ordered = sorted(config.constraints, key=lambda c: order.get(c.name, len(order)))

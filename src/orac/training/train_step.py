@@ -1,8 +1,9 @@
-"""The second half of a training step, which both loops share.
+"""The second half of a training step, which the device loop and the host loop share.
 
-Store a batch of environment steps in the replay, run the gradient steps that are due, and
-keep track of episodes. The first half, acting and stepping the environments, is in
-`device_loop.py` and `host_loop.py`.
+`store_and_update` stores one step of every environment in the replay, runs the gradient
+steps that are due, and adds up the rewards and costs of the running episodes. The first
+half, in which the agent acts and the environments are stepped, is in `device_loop.py` and
+`host_loop.py`.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from orac.core.types import Metrics, Transition
 
 
 class Totals(NamedTuple):
-    """Sums over the running episode of each environment."""
+    """Sums over the steps of the running episode of each environment."""
 
     reward: Float[Array, " env"]
     cost: Float[Array, "env constraint"]
@@ -37,61 +38,67 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The agent, the replay, the environments and the number of rounds.
+    """The state of a run: the agent, the replay, the environments and what they need.
 
-    A checkpoint also holds the loop's `Counters`, the lengths of the logs and, for an
-    environment on the host, its state.
+    A checkpoint contains this state, the loop's `Counters`, the lengths of the logs and the
+    state of environments on the host.
     """
 
     agent: AgentState
     replay: ReplayState
-    """Empty, `()`, until training starts."""
+    """The replay, or `()` until training starts."""
     env: Any
-    """State of the environments; empty for environments on the host."""
+    """State of the JAX environments, or `()` for environments on the host."""
     observation: Float[Array, "env observation"]
     context: Context
     totals: Totals
     rounds: Int[Array, ""]
     """Number of times that every environment was stepped: env_steps / num_envs."""
     measured: Any = ()
-    """A `Measured`, if the multiplier follows episodes; compiled steps do not get it."""
+    """A `Measured` if the multiplier follows episodes, otherwise `()`. It is replaced by `()`
+    while compiled functions run. The same is true of `candidates`."""
     candidates: Any = ()
-    """The `Candidates` for delivery, under the same condition."""
+    """A `Candidates` if the multiplier follows episodes, otherwise `()`."""
 
 
 class StepBatch(NamedTuple):
     """One step of every environment."""
 
     observation: Float[Array, "env observation"]
-    """The next observation to act on: the first of a new episode where one ended."""
+    """The observation to act on next. Where an episode ended, it is the first observation of
+    the next episode."""
     next_observation: Float[Array, "env observation"]
-    """The observation that the action led to, also at the end of an episode."""
+    """The observation that the action led to, even at the end of an episode."""
     reward: Float[Array, " env"]
     cost: Float[Array, "env constraint"]
     terminated: Bool[Array, " env"]
     truncated: Bool[Array, " env"]
     metrics: dict[str, Array]
-    """The environment's own metrics by name."""
+    """Metrics that the environment reports, by name."""
     valid: Bool[Array, " env"] | None = None
-    """False where an environment was only reset and took no step. None: all stepped."""
+    """False where an environment was only reset. None if all environments took a step."""
 
 
 class StepReport(NamedTuple):
-    """Report of one step: metrics of its updates, and the episodes that ended."""
+    """What happened in one round: metrics of its updates, and the episodes that ended."""
 
     metrics: Metrics
-    """Only meaningful where `updated`."""
+    """Metrics of acting and updating. They have a meaning only if `updated` is true."""
     updated: Bool[Array, ""]
+    """Whether an update was due."""
     finite_action: Bool[Array, ""]
+    """Whether all actions were finite."""
     finite_observation: Bool[Array, ""]
-    """Whether the action and the observation after it were finite."""
+    """Whether all observations after the actions were finite."""
     cost: Float[Array, " constraint"]
-    """Summed over the environments."""
+    """Cost of the round, summed over the environments."""
     ended: Bool[Array, " env"]
     totals: Totals
+    """Sums over the running episodes, including this round."""
     env_metrics: dict[str, Array]
     deployed: Any = ()
-    """Which environments acted with the deployed policy, if some do."""
+    """Which environments acted with the deployed policy. It is `()` if none of them ever
+    does."""
 
 
 def store_and_update(
@@ -105,7 +112,11 @@ def store_and_update(
     config: Config,
     deployed: Any = (),
 ) -> tuple[TrainState, StepReport]:
-    """Store a batch of environment steps and run the updates that are due."""
+    """Store one step of every environment and run the updates that are due.
+
+    `state` is the training state before the step, and `env_state` is the state of the JAX
+    environments after the step. The keys are for drawing new pivots and for updating.
+    """
     pivot_key, update_key = keys
     transition = make_transition(state, action, steps, learner)
     buffer = replay.add(state.replay, transition, steps.valid)
@@ -119,17 +130,17 @@ def store_and_update(
     agent, metrics, updated = update_if_due(
         update_key, agent, buffer, rounds, learner, config
     )
-    paid = transition.cost
+    scaled_cost = transition.cost
     if learner.problem.cost_units is not None:
         # The accumulated cost is compared with limits, which are in the critics' units.
-        paid = paid / learner.problem.units
+        scaled_cost = scaled_cost / learner.problem.units
     new_state = state._replace(
         agent=agent,
         replay=buffer,
         env=env_state,
         observation=steps.observation,
         context=next_context(
-            pivot_key, agent, state.context, paid, ended, learner, steps.valid
+            pivot_key, agent, state.context, scaled_cost, ended, learner, steps.valid
         ),
         totals=totals,
         rounds=rounds,
@@ -150,7 +161,10 @@ def store_and_update(
 def make_transition(
     state: TrainState, action: Array, steps: StepBatch, learner: Learner
 ) -> Transition:
-    """Return the rows to store, with the cost accumulated before this step."""
+    """Return the rows to store in the replay.
+
+    Each row contains the cost that its episode had accumulated before this step.
+    """
     valid: Any = ()
     if learner.config.n_step > 1:
         valid = jnp.ones(steps.reward.shape, jnp.int32)
@@ -160,7 +174,7 @@ def make_transition(
         observation=state.observation,
         action=action,
         reward=steps.reward,
-        # Without constraints (plain SAC) costs are logged but not learned from.
+        # Without constraints (SAC), costs are logged but not stored for learning.
         cost=steps.cost[:, : learner.problem.num_constraints],
         next_observation=steps.next_observation,
         terminated=steps.terminated,
@@ -179,9 +193,13 @@ def update_statistics(
     rounds: Int[Array, ""],
     config: Config,
 ) -> AgentState:
-    """Update the statistics that rewards and costs are scaled and centred by, if any."""
+    """Update the means that are subtracted from rewards and costs, and the return statistics.
+
+    With `agent.centre` the means are updated, and with `agent.normalize_rewards` the
+    statistics of episode returns. Without these settings nothing changes.
+    """
     if config.agent.centre:
-        # The mean over the warm-up; it does not change afterwards.
+        # The means are computed during the warm-up and do not change afterwards.
         warm_up = -(
             -max(config.training.learning_starts, 1) // config.training.num_envs
         )
@@ -205,9 +223,10 @@ def update_statistics(
 def add_to_totals(
     totals: Totals, steps: StepBatch
 ) -> tuple[Bool[Array, " env"], Float[Array, "env constraint"], Totals, Totals]:
-    """Return which episodes ended, the costs, the new totals, and the totals to keep.
+    """Add a step to the totals of the running episodes.
 
-    The totals to keep are zero where an episode ended.
+    Returns which episodes ended, the costs of the step, the totals including the step, and
+    the totals for the next step, which are zero where an episode ended.
     """
     ended = steps.terminated | steps.truncated
     reward, cost, length = steps.reward, steps.cost, totals.length + 1
@@ -234,18 +253,20 @@ def next_context(
     learner: Learner,
     valid: Bool[Array, " env"] | None = None,
 ) -> Context:
-    """Add the step's cost to the accumulated cost; a new episode draws a new pivot.
+    """Return the context after a step.
 
-    Rows that are not `valid` took no step and stay as they are.
+    The cost of the step is added to the accumulated cost. Where an episode ended, the
+    accumulated cost starts again at 0 with a new pivot. Environments that are not `valid`
+    took no step, so their context does not change.
     """
     num_envs = done.shape[0]
     pivot = agent_core.draw_pivots(key, agent.pivot.params, learner, num_envs)
     fresh = Context.start(num_envs, pivot)
-    paid = context.accumulated_cost + context.accumulated_discount[:, None] * cost
+    total = context.accumulated_cost + context.accumulated_discount[:, None] * cost
     discount = context.accumulated_discount * learner.config.cost_discount
     stepped = Context(
         jnp.where(done[:, None], fresh.pivot, context.pivot),
-        jnp.where(done[:, None], fresh.accumulated_cost, paid),
+        jnp.where(done[:, None], fresh.accumulated_cost, total),
         jnp.where(done, fresh.accumulated_discount, discount),
     )
     if valid is None:
@@ -265,7 +286,10 @@ def update_if_due(
     learner: Learner,
     config: Config,
 ) -> tuple[AgentState, Metrics, Bool[Array, ""]]:
-    """Run the gradient steps that are due after this many rounds, if any."""
+    """Run the gradient steps that are due after this many rounds, if any.
+
+    Returns the agent, the mean metrics of these gradient steps, and whether any were due.
+    """
     training = config.training
     updates_key, outer_key = jax.random.split(key)
     ratio = training.gradient_steps * training.num_envs
@@ -279,7 +303,7 @@ def update_if_due(
         )
 
     def update_group(agent: AgentState, keys: Array) -> tuple[AgentState, Metrics]:
-        """Take some gradient steps of the critics only, and then one of everything."""
+        """Take gradient steps on the critics only, and then one on all networks."""
         for key in keys[:-1]:
             sample_key, update_key = jax.random.split(key)
             batch = sample_batch(sample_key, buffer, config)
@@ -308,7 +332,7 @@ def update_if_due(
 def sample_batch(
     key: Key[Array, ""], buffer: ReplayState, config: Config
 ) -> Transition:
-    """Sample a batch of steps, or of chains of steps with n-step targets."""
+    """Sample a batch of single steps, or of sums over n steps for n-step targets."""
     training, size = config.training, config.training.batch_size
     if config.agent.n_step == 1:
         return replay.sample(key, buffer, size)
@@ -323,7 +347,11 @@ def outer_step(
     learner: Learner,
     config: Config,
 ) -> AgentState:
-    """Update the pivots every `agent.pivot.every` environment steps, in the dual form."""
+    """Run the dual form's outer step if it is due.
+
+    It updates the distribution of pivots every `agent.pivot.every` environment steps. Other
+    risk forms have no outer step.
+    """
     update_outer = learner.costs.outer_step
     if update_outer is None:
         return agent

@@ -1,4 +1,4 @@
-"""Compiler options that make updates faster, and the compilation cache."""
+"""Set compiler options that make updates faster, and turn on the compilation cache."""
 
 import os
 import sys
@@ -16,17 +16,18 @@ from orac.runs.atomic_io import private_directory
 from orac.runs.machine import count_threads
 
 CACHE_BYTES = 1 << 30
-"""Largest size of the compilation cache; a run needs about 10 MB of it."""
+"""Maximum size of the compilation cache; the programs of a run need about 10 MB."""
 OPTIONS: dict[str, Any] = {
-    # XLA's CPU backend gives sums and element-wise work to a library that needs every
-    # operand in memory. With only products left to it, an update takes half the time.
+    # By default, XLA's CPU backend gives sums and element-wise operations to a library that
+    # needs every operand in memory. If the library gets only matrix products, an update
+    # takes half the time.
     "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
 }
 
 
 @cache
 def compiler_options() -> dict[str, Any]:
-    """Return options for `jax.jit`, or none if the installed XLA does not have them."""
+    """Return options for `jax.jit`, or {} if the installed XLA does not have them."""
     try:
         jax.jit(lambda x: x, compiler_options=OPTIONS)(0.0)
     except Exception:
@@ -34,34 +35,35 @@ def compiler_options() -> dict[str, Any]:
     return OPTIONS
 
 
-def keep_compiled_programs() -> None:
+def enable_compilation_cache() -> None:
     """Turn on JAX's compilation cache, unless the user has configured it.
 
-    `ORAC_CACHE=off` leaves it off. Only the user may have access to the folder; otherwise
-    the cache stays off with a message. There is one folder per number of threads: XLA
-    splits its loops by that number, so a program compiled for another number could give
-    other bits.
+    `ORAC_CACHE=off` leaves the cache off. The cache also stays off, with a message, if other
+    users can write to its folder. There is one folder per number of threads: XLA splits
+    loops by the number of threads, so a program that was compiled for another number could
+    round differently.
     """
     chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
     if chosen or not cache_is_wanted():
         return
     root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "orac"
     folder = root / f"xla-{count_threads()}-threads"
-    # The cache holds machine code, which only the user may be able to put there.
+    # The cache contains machine code, so nobody else may be able to write to the folder.
     if not (private_directory(root) and private_directory(folder)):
         print(
             f"The compilation cache is off, because {folder} is not a folder that only you "
-            "can write to. Delete it, or set XDG_CACHE_HOME.",
+            "can write to. Delete this folder, or set XDG_CACHE_HOME.",
             file=sys.stderr,
         )
         return
     remove_incomplete(folder)
-    # JAX then locks the folder while it reads or writes, so that processes can share it,
-    # and deletes the programs that were not used for the longest time.
+    # If there is a maximum size, JAX locks the folder while it reads or writes, so that
+    # processes can share it. JAX then also deletes the programs that were not used for the
+    # longest time.
     jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # JAX decides at the first compilation whether there is a cache; let it decide again.
+    # JAX decides at the first compilation whether to use a cache. This resets the decision.
     compilation_cache.reset_cache()
 
 
@@ -73,10 +75,10 @@ def cache_is_wanted() -> bool:
 
 
 def remove_incomplete(folder: Path) -> None:
-    """Delete programs that a process which was killed had not finished writing.
+    """Delete programs that were not written completely because a process was killed.
 
-    JAX writes the time of a program's last use after the program, and cannot delete old
-    programs if such a time is missing.
+    JAX first writes a program, and then a second file with the time of its last use. If a
+    second file is missing, JAX cannot delete old programs.
     """
     with suppress(OSError), FileLock(folder / ".lockfile", timeout=10):
         for program in folder.glob("*-cache"):

@@ -80,7 +80,7 @@ def test_hours_outside_the_episode_raise_an_error(observations, hours):
 
 
 def test_unknown_building_raises_an_error(observations):
-    with pytest.raises(ValueError, match=r"environment's, \(2, 1\), got 3"):
+    with pytest.raises(ValueError, match=r"environment's buildings, \(2, 1\), got 3"):
         plot_episode(ENV, observations, building=3)
 
 

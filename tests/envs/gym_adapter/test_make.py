@@ -353,7 +353,7 @@ TABLE = [
     Bad(
         "negative cost",
         with_report(lambda _: {"cost": -1.0}),
-        "reported a cost of -1.0. A cost is at least 0: report max(cost, 0)",
+        "reported a cost of -1.0. Costs must not be negative: report max(cost, 0)",
     ),
     Bad(
         "negative cost, late",
@@ -363,13 +363,13 @@ TABLE = [
     Bad(
         "one negative of several",
         with_report(lambda _: {"cost": [1.0, -2.0]}),
-        "reported a cost of -2.0. A cost is at least 0",
+        "reported a cost of -2.0. Costs must not be negative",
         {"cost_names": ["heat", "noise"]},
     ),
     Bad(
         "negative cost_fn",
         Counter,
-        "reported a cost of -3.0. A cost is at least 0",
+        "reported a cost of -3.0. Costs must not be negative",
         {"cost_fn": lambda *_: -3.0},
     ),
     Bad(
@@ -489,6 +489,7 @@ TABLE = [
         {"cost_keys": ["a", "b"], "cost_names": ["a"]},
     ),
     Bad("negative bound", Counter, "one positive number per", {"cost_bound": -1.0}),
+    Bad("bound too large", Counter, "one positive number per", {"cost_bound": 1e39}),
     Bad("bounds for two", Counter, "cost_bound must be", {"cost_bound": [1.0, 2.0]}),
     # Vector environments
     Bad("no mode", lambda: CounterBatch(mode=None), "does not declare how it"),

@@ -65,6 +65,39 @@ def test_options_override_names_and_bounds_that_the_environment_declares():
     assert spec.metric_names == ("x",)
 
 
+TWO = {"cost_names": ("heat", "power"), "cost_bound": (400.0, 20.0)}
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "bounds"),
+    [
+        ({"cost_bound": 10.0}, {"cost_names": ["cost"]}, (10.0,)),
+        ({"cost_bound": 10.0}, {"cost_fn": lambda *_: 100.0}, None),
+        ({"step_cost_bound": 1.0}, {"cost_fn": lambda *_: 100.0}, None),
+        ({"cost_bound": 10.0}, {"cost_keys": ["other"]}, None),
+        ({"cost_bound": 10.0, "cost_names": ("x",)}, {"cost_keys": ["other"]}, None),
+        (TWO, {}, (400.0, 20.0)),
+        (TWO, {"cost_keys": ["heat", "power"]}, (400.0, 20.0)),
+        (TWO, {"cost_keys": ["power", "heat"]}, (20.0, 400.0)),
+        (TWO, {"cost_keys": ["power"]}, (20.0,)),
+        (TWO, {"cost_names": ["heat", "power"]}, (400.0, 20.0)),
+    ],
+)
+def test_a_declared_bound_is_used_only_for_the_cost_that_it_bounds(
+    declared, options, bounds
+):
+    env = Odd(episode_length=5, **declared)
+    names = {"cost_names": options["cost_keys"]} if "cost_keys" in options else {}
+    names = names or ({"cost_names": ["cost"]} if "cost_fn" in options else {})
+    assert make_host(env, **{**names, **options}).spec.cost_bounds == bounds
+
+
+@pytest.mark.parametrize("bound", [-5.0, 1e39])
+def test_a_declared_bound_that_no_cost_can_have_is_refused(bound):
+    with pytest.raises(ValueError, match=r"declares the cost_bound \(.*at least 0"):
+        make_host(Odd(cost_bound=bound), cost_names=["cost"])
+
+
 def test_dict_observations_are_flattened_to_float32():
     host = make_host(Nested, cost_fn=lambda *_: 0.0)
     first = host.reset(seed=0)

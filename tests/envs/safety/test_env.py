@@ -283,7 +283,7 @@ def test_an_environment_truncates_at_its_own_episode_length():
 def test_an_invalid_action_raises_an_error(action):
     env = shared_env(POINT)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"must be \(2,\) finite numbers"):
+    with pytest.raises(ValueError, match=r"finite numbers of shape \(2,\)"):
         env.step(action)
 
 

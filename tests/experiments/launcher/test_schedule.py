@@ -164,12 +164,26 @@ def test_progress_is_logged_regularly(tmp_path, monkeypatch):
     assert line.startswith("0 finished, 0 failed, running: fake, seed 0 at ")
 
 
+def test_progress_counts_killed_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule, "PROGRESS_SECONDS", 0.0)
+    first, second = plan(tmp_path, range(2))
+    lines = []
+    progress = schedule.ProgressLog([second], lines.append)
+    progress.update([second], [schedule.Outcome(first, "killed")])
+    assert lines == ["0 finished, 0 failed, 1 killed, running: fake, seed 1 at 0%"]
+
+
 def test_directory_of_a_run_with_other_settings_raises(tmp_path):
     run(plan(tmp_path, (0,)))
     with pytest.raises(
         ValueError, match=r"has training.total_steps 500 and .* has 400\. Repeat"
-    ):
+    ) as caught:
         check_plan(plan(tmp_path, (0,), steps=500))
+    (path,) = tmp_path.glob("**/seed-000")
+    command = f"To train it further, type: orac resume {path} --total-steps 500"
+    assert str(caught.value).endswith(command)
+    with pytest.raises(ValueError, match=r"or move one of them\.$"):
+        check_plan(plan(tmp_path, (0,), steps=300))
 
 
 def test_other_settings_than_those_of_another_seed_raise(tmp_path):

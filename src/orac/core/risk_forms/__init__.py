@@ -1,7 +1,8 @@
-"""The risk forms: one module per way of representing and measuring the risk of cost.
+"""The risk forms, which are different ways to represent and measure the risk of cost.
 
-`agent.risk_form` names the form; `make_learner` looks it up. To add one, write a function
-`(problem, config) -> CostModel` and enter it in `COST_MODELS`.
+`make_learner` looks up the form that `agent.risk_form` names. To add a form, write a
+function `(problem, config) -> CostModel`, enter it in `COST_MODELS`, and add its name to the
+choices of `AgentConfig.risk_form`.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,6 @@ COST_MODELS: dict[str, Callable[[Problem, AgentConfig], CostModel]] = {
 
 
 def make_learner(problem: Problem, config: AgentConfig) -> Learner:
-    """Return the learner of this problem, with the cost model that the config names."""
+    """Return the learner for this problem, with the risk form that the config names."""
     costs = COST_MODELS[config.risk_form](problem, config)
     return Learner(problem, config, costs, make_optimizers(config))

@@ -1,9 +1,10 @@
-"""The dual ("linear") form: CVaR as an infimum over a pivot, an input of the networks.
+"""The dual ("linear") form, in which CVaR is an infimum over a pivot.
 
-`risk = mean_k relu(q_k - pivot) / tail + pivot`. Actor and critics take the pivot as an
-input; a sampler of pivots learns, in an outer step, where the pivot should be. In the
+At a given pivot, `risk = mean_k relu(q_k - pivot) / tail + pivot` for the quantiles q_k of
+the cost to go. The actor and the critics take the pivot as an input. Pivots are drawn from a
+distribution, which a separate update, the outer step, moves towards better pivots. In the
 episodic mode the pivot is compared with the cost of the whole episode, including the cost
-already paid.
+already paid. Otherwise (in the stationary mode) it is compared with the cost to go.
 """
 
 from functools import partial
@@ -19,8 +20,8 @@ from orac.core.cost_models import (
     Context,
     CostModel,
     Problem,
-    mean_pivot,
     pivot_from_uniform,
+    pivot_location,
 )
 from orac.core.optimizers import apply_gradients
 from orac.core.risk_forms.fixed_quantiles import grid_critics, quantile_loss
@@ -36,7 +37,8 @@ def append_pivot(
 
 def reached_discount(context: Context) -> Float[Array, " batch"]:
     """Return the discount factor at this step of the episode, bounded away from 0."""
-    # Numerics: we divide by it, and it underflows in episodes of thousands of steps.
+    # Numerics: this discount is a divisor, and it underflows to 0 in episodes of thousands
+    # of steps.
     return jnp.maximum(context.accumulated_discount, 1e-6)
 
 
@@ -45,8 +47,9 @@ def to_remaining_cost(
 ) -> Float[Array, "constraint #batch"]:
     """Convert an episode's pivot or limit to the units of the cost to go from this step.
 
-    With e paid so far and b the discount reached, e + b z >= value means
-    z >= (value - e) / b. The stationary mode leaves the value as it is.
+    If e is the cost paid so far, b the discount reached and z the cost to go, then
+    e + b z >= value means z >= (value - e) / b. In the stationary mode the value does not
+    change.
     """
     if config.pivot.mode != "episodic":
         return value
@@ -65,7 +68,7 @@ def episode_risk(
 def local_pivot(
     context: Context, problem: Problem, config: AgentConfig
 ) -> Float[Array, "constraint batch"]:
-    """Return the pivot in critic units, as it applies to the cost to go from here."""
+    """Return the pivot for the cost to go from this step, in the critics' units."""
     pivot = problem.limits[:, None] * context.pivot.T
     return to_remaining_cost(pivot, context, config)
 
@@ -85,7 +88,7 @@ def risk_to_go(
     return jnp.stack(dual) if dual else jnp.zeros_like(pivot)
 
 
-def dead_zone(
+def no_gradient_fraction(
     quantiles: Float[Array, "constraint batch quantile"],
     context: Context,
     problem: Problem,
@@ -93,7 +96,7 @@ def dead_zone(
 ) -> Float[Array, " constraint"]:
     """Return the fraction of rows with all quantiles below the pivot.
 
-    These rows give no cost gradient.
+    In these rows the cost has no gradient.
     """
     pivot = local_pivot(context, problem, config)
     return (quantiles < pivot[..., None]).all(axis=-1).mean(axis=-1, dtype=jnp.float32)
@@ -108,12 +111,12 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
         return limits, (reached_discount(context) if episodic else 1.0)
 
     def metrics(quantiles: Array, context: Context) -> Metrics:
-        dead = dead_zone(quantiles, context, problem, config)
+        fractions = no_gradient_fraction(quantiles, context, problem, config)
         names = enumerate(problem.names)
-        return {f"constraint/dead_zone/{name}": dead[m] for m, name in names}
+        return {f"constraint/dead_zone/{name}": fractions[m] for m, name in names}
 
     def pivot_metrics(params: Array) -> Metrics:
-        pivots = mean_pivot(params) * problem.limits
+        pivots = pivot_location(params) * problem.limits
         names = enumerate(problem.names)
         return {f"constraint/pivot/{name}": pivots[m] for m, name in names}
 
@@ -126,7 +129,7 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
         ),
         remaining_limits=remaining_limits,
         episode_risk=partial(episode_risk, config=config),
-        evaluation_inputs=mean_pivot,
+        evaluation_inputs=pivot_location,
         metrics=metrics,
         pivot_metrics=pivot_metrics,
         outer_step=update_pivot if problem.constraints else None,
@@ -137,9 +140,9 @@ def dual_model(problem: Problem, config: AgentConfig) -> CostModel:
 def update_pivot(
     key: Key[Array, ""], state: AgentState, batch: Transition, learner: Learner
 ) -> AgentState:
-    """Move the sampler towards better pivots: the dual form's outer step. Eq. (36).
+    """Take an outer step, which moves the distribution to better pivots. Eq. (36).
 
-    The critics are frozen. The gradient reaches the pivot directly and through the
+    The critics do not change. The gradient reaches the pivot directly and through the
     critics' input, but not through the actor.
     """
     problem, config, costs = learner.problem, learner.config, learner.costs
@@ -162,8 +165,8 @@ def update_pivot(
         risk = costs.risk(average, cost.fractions.widths, context)
         mask = lagrange.initial_state_mask(context.accumulated_discount, config)
         mean_risk = lagrange.mean_risk(costs.episode_risk(risk, context), mask)
-        # Deviates from Eq. (36): the relu of the mean violation, not the mean of the
-        # relu, as SRCPO's code has it.
+        # Deviates from Eq. (36): this is the relu of the mean violation, as in SRCPO's
+        # code, and not the mean of the relu.
         violation = jnp.maximum(mean_risk - problem.limits, 0).sum()
         return -value.mean() + config.pivot.penalty * violation
 

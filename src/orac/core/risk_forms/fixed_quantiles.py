@@ -1,20 +1,20 @@
 """Cost critics with a fixed number of outputs: the scalar and the quantile form.
 
-A critic has one output per quantile on an even grid of levels. The scalar form has one
-output, the mean cost to go. The quantile form is that of the paper's main text: quantiles
-trained by the quantile Huber loss (10), and the risk as a weighted sum of them (11).
+In the scalar form a critic has one output, the mean cost to go. In the quantile form it has
+one output per quantile, on an even grid of levels. This is the form of the paper's main
+text: the quantiles are trained with the quantile Huber loss (9) on the targets (10), and the
+risk is a weighted sum of them (11).
 """
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from orac.config.schema import AgentConfig
 from orac.core import critics, networks, risk
 from orac.core.cost_models import Context, CostModel, Problem, Quantiles
-from orac.core.encoders import init_encoded
+from orac.core.encoders import fold_in_each, init_ensemble
 
 
 def grid_quantiles(
@@ -43,7 +43,7 @@ def grid_critics(
 ) -> dict[str, Any]:
     """Return the fields of `CostModel` for critics on a fixed grid of quantiles.
 
-    With `with_mean` each critic has one more output than quantiles, the last one.
+    With `with_mean` each critic has one more output after the quantiles, the mean.
     """
     outputs = num_quantiles + with_mean
     rows = input_size + problem.action_size
@@ -51,11 +51,11 @@ def grid_critics(
 
     def init_critic(key: Array, size: int) -> networks.Mlp:
         sizes = (size, *config.hidden_sizes, outputs)
-        return networks.init_mlp(key, sizes, config.norms_critics)
+        return networks.init_mlp(key, sizes, config.critics_have_layer_norm)
 
     def init(key: Array) -> tuple[networks.Network, ...]:
-        keys = [jax.random.fold_in(key, i) for i in range(count)]
-        return tuple(init_encoded(k, rows, init_critic, problem, config) for k in keys)
+        keys = fold_in_each(key, count)
+        return init_ensemble(keys, rows, init_critic, problem, config)
 
     def quantiles(
         key: Array | None, members: Any, inputs: Array, action: Array
@@ -72,7 +72,7 @@ def grid_critics(
 
 
 def without_pivot(problem: Problem) -> dict[str, Any]:
-    """Return the fields of `CostModel` that follow from having no pivot."""
+    """Return the fields of `CostModel` that all forms without a pivot share."""
     return {
         "network_inputs": lambda observation, context: observation,
         "risk": lambda quantiles, widths, context: risk.risk_of(quantiles, widths),
@@ -96,12 +96,12 @@ def quantile_loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Arr
 
 
 def quantile_model(problem: Problem, config: AgentConfig) -> CostModel:
-    """Return the quantile form: any risk measure of a fixed grid of quantiles."""
+    """Return the quantile form, which computes any risk measure from a grid of quantiles."""
 
     def risk_of_grid(quantiles: Array, widths: Array, context: Context) -> Array:
         if not problem.constraints:
             return quantiles.sum(axis=-1)
-        # The weights are fractional, so that a tail of 0.05 holds 1.6 of 32 quantiles.
+        # A quantile can count in part: a tail of 0.05 contains 1.6 of 32 quantiles.
         weights = [risk.level_weights(c.measure, widths) for c in problem.constraints]
         return risk.risk_of(quantiles, jnp.stack(weights)[:, None])
 
@@ -132,11 +132,11 @@ def loss_with_mean(predicted: Quantiles, targets: Quantiles, kappa: float) -> Ar
 
 
 def recentred(predicted: Quantiles) -> Quantiles:
-    """Shift the quantiles so that their mean is the last output.
+    """Shift the quantiles so that their mean is the last output of the critic.
 
-    Quantile critics underestimate events that are rarer than a quantile is wide, more so
-    with every step through which they bootstrap. The mean, which is trained by squared
-    error, does not.
+    Quantile critics underestimate the cost of events whose probability is smaller than the
+    width of a quantile, and the error grows with every bootstrapped step. The last output
+    does not have this error, because it is trained with squared error.
     """
     quantiles, mean = predicted.values[..., :-1], predicted.values[..., -1:]
     shift = mean - quantiles.mean(axis=-1, keepdims=True)
@@ -144,7 +144,7 @@ def recentred(predicted: Quantiles) -> Quantiles:
 
 
 def scalar_model(problem: Problem, config: AgentConfig) -> CostModel:
-    """Return the scalar form: critics of the mean cost, trained by squared error."""
+    """Return the scalar form: critics of the mean cost, trained with squared error."""
 
     def loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Array:
         return critics.squared_loss(predicted.values[..., 0], targets.values[..., 0])

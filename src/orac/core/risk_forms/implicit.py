@@ -1,7 +1,8 @@
 """The implicit form: quantile networks that take the level as an input (IQN).
 
-The loss is evaluated at random levels, and risk at levels inside the tail. The network's
-last two layers have a hand-written gradient, because XLA's CPU backend compiles a slow one;
+The loss is evaluated at random levels, and the risk at levels that the risk measure selects,
+which for CVaR are inside the tail. The gradient of the network's last two layers is written
+by hand, because XLA compiles the automatic gradient to slow code on CPUs.
 `results/benchmarks` reports how much time this saves.
 """
 
@@ -17,7 +18,7 @@ from orac.config.schema import AgentConfig
 from orac.core import critics, networks, risk
 from orac.core.cost_models import CostModel, Problem, Quantiles
 from orac.core.critics import Fractions
-from orac.core.encoders import Encoded, encode, init_encoded
+from orac.core.encoders import Encoded, encode, fold_in_each, init_ensemble
 from orac.core.networks import EPSILON, Layer, Mlp, broadcast_rows
 from orac.core.risk_forms.fixed_quantiles import quantile_loss, without_pivot
 
@@ -38,18 +39,19 @@ def init_network(
     embedding_size: int,
     layer_norm: bool,
 ) -> ImplicitQuantile:
-    """Return a new network. The last hidden size is the merge layer's width."""
-    features_key, embedding_key, merge_key, output_key = jax.random.split(key, 4)
+    """Return a new network. The last entry of `hidden_sizes` is the merge layer's width."""
+    keys = jax.random.split(key, 4)
     *feature_sizes, merge_size = hidden_sizes
     width = feature_sizes[-1]
-    return ImplicitQuantile(
-        features=networks.init_mlp(
-            features_key, (input_size, *feature_sizes), layer_norm, head=False
-        ),
-        embedding=networks.init_layer(embedding_key, embedding_size, width, layer_norm),
-        merge=networks.init_layer(merge_key, width, merge_size, layer_norm),
-        output=networks.init_layer(output_key, merge_size, 1, layer_norm=False),
+    features = networks.init_mlp(
+        keys[0], (input_size, *feature_sizes), layer_norm, head=False
     )
+    embedding, merge, output = networks.init_layers(
+        keys[1:],
+        [(embedding_size, width), (width, merge_size), (merge_size, 1)],
+        [layer_norm, layer_norm, False],
+    )
+    return ImplicitQuantile(features, embedding, merge, output)
 
 
 def embed_levels(
@@ -67,7 +69,7 @@ def apply_network(
     rows: Float[Array, "batch input"],
     levels: Float[Array, "*batch quantile"],
 ) -> Float[Array, "batch quantile"]:
-    """Return quantiles at `levels`, which are shared by the batch or given per row."""
+    """Return the quantiles at `levels`, which all rows share or which differ per row."""
     member, rows = encode(network, rows)
     features = jax.nn.relu(networks.apply_mlp(member.features, rows))
     embedded = embed_levels(member.embedding, levels)
@@ -88,8 +90,8 @@ def merge(
 ) -> tuple[Float[Array, "batch*quantile output"], Float[Array, " output"]]:
     """Return linear(features * embedded) without its bias, and the bias.
 
-    With shared levels the embedding may scale the weights instead of the features:
-    (f * e) W = f (e * W). The product is the same and the smaller factor is scaled.
+    If all rows share the levels, the embedding can scale either the features or the weights,
+    because (f * e) W = f (e * W). The smaller of the two is scaled.
     """
     weight, bias = networks.centred(layer)
     (batch, width), quantiles = features.shape, embedded.shape[-2]
@@ -104,9 +106,10 @@ def merge(
 def no_fusion(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` as a separate loop on a CPU, not fused with other operations.
 
-    XLA would otherwise fuse it with the operations before and after it. It would then draw
-    random bits again for every element and could not vectorise across reshapes, which was
-    seven times slower when measured. Other platforms compile `function` as usual.
+    Otherwise XLA would fuse it with the operations before and after it. The fused loop would
+    draw random bits again for every element and could not be vectorised across reshapes,
+    which was seven times slower when we measured it. Other platforms compile `function` as
+    usual.
     """
     separate = jax.jit(function, inline=False)
 
@@ -129,9 +132,9 @@ def normalized_head(
 ) -> Float[Array, " rows"]:
     """Return relu(z / rms(z) * scale + offset) @ weight with z = rows + bias.
 
-    The gradient that reaches the hidden layer is an outer product: one number per row times
-    `weight`. So all gradients can be computed from two matrices: the mask of active units,
-    and the normalised rows times this mask.
+    The gradient that reaches the hidden layer is the outer product of `weight` and a vector
+    with one number per row. All gradients can therefore be computed from two matrices: the
+    mask of active units, and the normalised rows times this mask.
     """
     return _head(rows, bias, scale, offset, weight)
 
@@ -141,7 +144,7 @@ def _values(
     rows: Array, bias: Array, scale: Array, offset: Array, weight: Array
 ) -> tuple[Array, Array]:
     rows = rows + bias
-    # Row means are a matrix product here; `broadcast_rows` explains why.
+    # The row means are computed as a matrix product, which is faster; see `broadcast_rows`.
     even = jnp.full(rows.shape[-1], 1 / rows.shape[-1], rows.dtype)
     inverse = jax.lax.rsqrt(jnp.square(rows) @ even + EPSILON)
     hidden = jnp.maximum(rows * inverse[:, None] * scale + offset, 0)
@@ -188,7 +191,8 @@ def tail_levels(
 ) -> Float[Array, "constraint ..."]:
     """Map uniform levels through the inverse of each constraint's distortion. Eq. (26).
 
-    The widths stay the same, so a plain weighted sum at these levels is the risk.
+    The widths stay the same. The sum of the quantiles at the new levels, weighted by these
+    widths, is the risk.
     """
     if not problem.constraints:
         return for_each_constraint(fractions.levels, problem)
@@ -200,7 +204,7 @@ def tail_levels(
 
 
 def for_each_constraint(levels: Array, problem: Problem) -> Array:
-    """Repeat levels along a new leading axis, one entry per constraint."""
+    """Repeat the levels along a new first axis with one entry per constraint."""
     return jnp.broadcast_to(levels, (problem.num_constraints, *levels.shape))
 
 
@@ -212,7 +216,7 @@ def level_quantiles(
     problem: Problem,
     config: AgentConfig,
 ) -> Float[Array, "constraint ensemble batch quantile"]:
-    """Return the quantiles of every constraint and member at the constraint's levels."""
+    """Return the quantiles of every constraint's critics at the constraint's levels."""
     shape = (problem.num_constraints, config.num_cost_critics, inputs.shape[0])
     if not members:
         return jnp.zeros((*shape, levels.shape[-1]))
@@ -231,15 +235,13 @@ def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
 
     def init_critic(key: Array, size: int) -> ImplicitQuantile:
         widths = config.hidden_sizes, config.embedding_size
-        return init_network(key, size, *widths, config.norms_critics)
+        return init_network(key, size, *widths, config.critics_have_layer_norm)
 
     def init(key: Array) -> tuple[ImplicitQuantile | Encoded, ...]:
         rows = problem.observation_size + problem.action_size
-        keys = (
-            jax.random.fold_in(key, i)
-            for i in range(problem.num_constraints * config.num_cost_critics)
-        )
-        return tuple(init_encoded(k, rows, init_critic, problem, config) for k in keys)
+        count = problem.num_constraints * config.num_cost_critics
+        keys = fold_in_each(key, count)
+        return init_ensemble(keys, rows, init_critic, problem, config)
 
     def sample_fractions(key: Array, batch: int, count: int) -> Fractions:
         rows = () if config.shared_fractions else (batch,)

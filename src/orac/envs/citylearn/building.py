@@ -1,10 +1,10 @@
 """Energy flows of a building during one hour: cooling, hot water, plug load and battery.
 
-Follows CityLearn 2.1.2, including its order of events: storage that discharges acts before
-the loads, so that it can serve them, and storage that charges acts after them. In an outage
-the loads share what the sun and the battery provide: cooling first, then hot water, then
-plugs. Everything is elementwise over buildings. The resulting temperature is computed in
-`temperature`.
+This module follows CityLearn 2.1.2, including its order of events: storage that discharges
+acts before the loads, so that it can serve them, and storage that charges acts after them.
+In an outage, the loads share the energy of the sun and the battery: cooling comes first,
+then hot water, then plugs. All computations are elementwise over buildings. The module
+`temperature` computes the resulting temperature.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class BatteryState(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """State of the devices at the end of an hour."""
+    """State of the tanks and batteries at the end of an hour."""
 
     tank: PerBuilding
     """Filled fraction of the hot water tank."""
@@ -89,7 +89,10 @@ def run_hour(
     outage: Bool[Array, ""],
     controlled: Bool[Array, ""],
 ) -> tuple[Storage, Flows]:
-    """Apply an action for one hour. If not `controlled`, use the recorded cooling instead."""
+    """Apply an action for one hour; return the new storage and the energy flows.
+
+    If `controlled` is False, the recorded cooling replaces that of the action.
+    """
 
     def available(used: PerBuilding) -> PerBuilding:
         return jnp.where(outage, jnp.maximum(0.0, hour.solar - used), jnp.inf)
@@ -158,16 +161,16 @@ def run_battery(
     request: PerBuilding,
     limit: PerBuilding,
 ) -> tuple[BatteryState, PerBuilding]:
-    """Charge batteries by a fraction of their capacity, or discharge if it is negative.
+    """Charge batteries by `request`, or discharge them if it is negative.
 
-    At most `limit` kWh may enter. Returns the new state, and the electricity in kWh that
-    entered, which is negative for a discharge.
+    `request` is a fraction of the capacity. At most `limit` kWh may enter a battery.
+    Returns the new state, and the electricity in kWh that entered, which is negative for a
+    discharge.
     """
-    # Numerics: above 80 % a fuller battery has less power, so an error in its level can
-    # grow fourfold with an hour of discharge. In single precision the rounding errors
-    # reached 1e-5 of the capacity within a month. So this function computes in
-    # float64, and rounds to float32 where CityLearn 2.1.2 (with NumPy 2) does. The states
-    # are float32.
+    # Numerics: above 80 % charge, a fuller battery has less power, so an error in its level
+    # can grow fourfold in an hour of discharge. In single precision, the rounding errors
+    # reached 1e-5 of the capacity within a month. So this function computes in float64, and
+    # rounds to float32 where CityLearn 2.1.2 (with NumPy 2) does. The states are float32.
     with jax.enable_x64(True):
         level, capacity, efficiency, request, limit = (
             value.astype(jnp.float64) for value in (*state, request, limit)
@@ -211,7 +214,10 @@ def power_limit(level: PerBuilding) -> PerBuilding:
 
 
 def power_efficiency(battery: BatteryConstants, load: PerBuilding) -> PerBuilding:
-    """Return the round-trip efficiency at a fraction of the power, linear between knots."""
+    """Return the round-trip efficiency at `load`, which is a fraction of the power.
+
+    The efficiency is linear between the knots of its curve.
+    """
     width = np.diff(battery.loads, axis=0)
     slope = np.diff(battery.efficiencies, axis=0) / width
     efficiency = battery.efficiencies[0]
@@ -221,5 +227,6 @@ def power_efficiency(battery: BatteryConstants, load: PerBuilding) -> PerBuildin
 
 
 def _round_to_single(value: PerBuilding | np.ndarray) -> PerBuilding:
-    # Numerics: XLA may remove a conversion to single precision and back, but not this.
+    # Numerics: XLA may remove a conversion to single precision and back, but it does not
+    # remove this operation.
     return jax.lax.reduce_precision(value, exponent_bits=8, mantissa_bits=23)

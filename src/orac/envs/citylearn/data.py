@@ -1,9 +1,9 @@
 """Data of CityLearn's buildings: hourly rows and device constants.
 
-Reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2 (data set of
-the 2023 challenge, phase 2, local evaluation) and computes from it everything that does not
-depend on actions. All arrays are NumPy arrays whose last axis is the building, rounded to
-single precision where CityLearn rounds them.
+This module reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2
+(data set of the 2023 challenge, phase 2, local evaluation), and computes everything that
+does not depend on actions. The loaded records contain NumPy arrays whose last axis is the
+building. They are rounded to single precision where CityLearn rounds them.
 """
 
 from functools import cache
@@ -23,8 +23,8 @@ class HourlyData(NamedTuple):
     """Rows of the data set: energies in kWh, temperatures in degrees C."""
 
     ideal_cooling: Values
-    """Cooling needed to hold `ideal_temperature`; used while the temperature model warms
-    up."""
+    """Cooling that is needed to hold `ideal_temperature`. It is delivered while the
+    temperature model warms up."""
     ideal_temperature: Values
     hot_water: Values
     plug_load: Values
@@ -38,16 +38,16 @@ class HourlyData(NamedTuple):
 
 
 class BatteryConstants(NamedTuple):
-    """Constants per building, in double precision because `run_battery` needs it."""
+    """Constants per building, in double precision, which `run_battery` needs."""
 
     capacity: np.ndarray
     power: np.ndarray
     leak: np.ndarray
-    """Fraction lost per hour."""
+    """Fraction of the stored energy that is lost in an hour."""
     wear: np.ndarray
     """Capacity lost over a full charge and discharge, in kWh."""
     floor: np.ndarray
-    """Minimum state of charge, with which an episode also starts."""
+    """Minimum state of charge, which is also the initial one."""
     efficiency: np.ndarray
     """Efficiency before the first hour; later it depends on the load."""
     loads: np.ndarray
@@ -68,7 +68,7 @@ class DeviceConstants(NamedTuple):
 
 @cache
 def load_arrays() -> dict[str, np.ndarray]:
-    """Return all arrays of the data file by name, each for three buildings."""
+    """Return all arrays of the data file by name."""
     path = files("orac.envs.citylearn") / "data_files" / "citylearn.npz"
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
@@ -112,7 +112,11 @@ def load_month(buildings: tuple[int, ...]) -> HourlyData:
 
 
 def _cooling_efficiency(buildings: tuple[int, ...]) -> np.ndarray:
-    """Return a fraction of Carnot's efficiency between supply and outdoor air, at most 20."""
+    """Return the coefficient of performance of the cooling device in each hour.
+
+    It is a fixed fraction of Carnot's coefficient for the supply and outdoor temperatures.
+    It is 20 where it would be higher, or where the outdoor air is colder than the supply.
+    """
     fraction = load_constant("cooling_device/efficiency", buildings)
     supply = load_constant("cooling_device/target_cooling_temperature", buildings)
     lift = load_shared("outdoor_dry_bulb_temperature", buildings) - supply.astype(

@@ -1,8 +1,9 @@
 """Figure of a CityLearn episode: temperature, energy and storage over the hours.
 
-`plot_episode` needs only the observations, so any recorded episode can be drawn. It imports
-matplotlib when it is called. Colours are those of Okabe and Ito, which people with colour
-vision deficiencies can tell apart, and each line also has its own style.
+`plot_episode` needs only the observations, so any recorded episode can be drawn. The
+function imports matplotlib when it is called. The colours are those of Okabe and Ito, which
+people with colour vision deficiencies can tell apart. The lines of a panel also differ in
+style.
 """
 
 from typing import Any
@@ -34,7 +35,8 @@ def plot_episode(
     number = env.buildings[0] if building is None else building
     if number not in env.buildings:
         raise ValueError(
-            f"building must be one of the environment's, {env.buildings}, got {number}."
+            f"building must be one of the environment's buildings, {env.buildings}, got "
+            f"{number}."
         )
     first, last = hours or (0, len(observations) - 1)
     if not 0 <= first < last < len(observations):
@@ -94,7 +96,7 @@ def plot_episode(
 
 
 def _shade_outages(panel: Any, time: np.ndarray, outage: np.ndarray) -> None:
-    """Draw grey bands over the hours without grid."""
+    """Draw grey bands over the hours without grid power."""
     edges = np.diff(np.concatenate([[0], outage > 0.5, [0]]).astype(int))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):

@@ -1,17 +1,18 @@
 """CityLearn: cool a building, import little electricity, and cope with power outages.
 
-One episode is a month of hours in one to three buildings with a heat pump, a hot water tank,
-solar panels and a battery. The reward is minus the electricity imported from the grid. The
-cost is the distance between the indoor temperature and its set point. The environment is
-pure JAX and gives the same numbers as CityLearn 2.1.2 (Vázquez-Canteli et al.,
-arXiv:2012.10504), hour by hour, except that every reset draws new outages: CityLearn's data
-set has the same outages in every episode.
+An episode simulates a month in hourly steps. There are one to three buildings, each with a
+heat pump, a hot water tank, solar panels and a battery. The reward is minus the electricity
+imported from the grid. The cost is the distance between the indoor temperature and its set
+point. The environment is pure JAX and gives the same numbers as CityLearn 2.1.2
+(Vázquez-Canteli et al., arXiv:2012.10504), hour by hour, except that every reset draws new
+outages: CityLearn's data set has the same outages in every episode.
 
-Observations have CityLearn's names, order and ranges for a central agent: calendar, weather,
-carbon intensity and prices once, among the first building's eleven own numbers, followed by
-the own numbers of the other buildings. A value may leave its range, because CityLearn only
-estimates some of the ranges. All values belong to the hour that has just ended; only CityLearn's
-forecasts say anything about later hours.
+Observations have the names, order and ranges that CityLearn uses for a central agent. Each
+building has eleven numbers of its own. Those of the first building come first, together
+with the shared ones: calendar, weather, carbon intensity and prices. The numbers of the
+other buildings follow. A value may leave its range, because CityLearn only estimates some
+of the ranges. All values belong to the hour that has just ended, except for CityLearn's
+forecasts.
 """
 
 from collections.abc import Callable
@@ -56,7 +57,7 @@ MINUTES_PER_YEAR = 60 * HOURS_PER_DAY * 365
 
 PerBuilding = Float[Array, " building"]
 Buildings = tuple[int, ...] | Any
-"""Users may also pass one number or a list. The environment turns it into a tuple."""
+"""The buildings to simulate, by number. A single number or a list is turned into a tuple."""
 
 REWARDS: dict[str, Callable[[PerBuilding, HourlyData], PerBuilding]] = {
     "import": lambda net, hour: -jnp.maximum(net, 0.0),
@@ -64,7 +65,8 @@ REWARDS: dict[str, Callable[[PerBuilding, HourlyData], PerBuilding]] = {
     "price": lambda net, hour: -jnp.maximum(net, 0.0) * hour.price,
     "carbon": lambda net, hour: -jnp.maximum(net, 0.0) * hour.carbon,
 }
-"""Reward of an hour by name: minus imported kWh, net kWh, dollars, or kg of CO2."""
+"""Functions that return the reward of an hour, by name: minus the imported kWh, the net
+kWh, the dollars or the kilograms of CO2."""
 
 
 FORECASTS = ("", "_predicted_6h", "_predicted_12h", "_predicted_24h")
@@ -110,17 +112,21 @@ class Layout(NamedTuple):
     """Order and ranges of the numbers of an observation."""
 
     names: tuple[str, ...]
-    """Name of each number; the names of own numbers repeat for each further building."""
+    """Name of each number. All buildings have the same names for their own numbers."""
     exogenous: np.ndarray
     """Values from the data, `(hour, observation)`; zero where a number is simulated."""
     source: np.ndarray
-    """Index of each number in a row of `exogenous` followed by the simulated values."""
+    """Index of each number in the concatenation of a row of `exogenous` and the simulated
+    values."""
     low: np.ndarray
     span: np.ndarray
 
 
 class Outcome(NamedTuple):
-    """Sums over the outage hours of an episode so far: two in kWh and two in hours."""
+    """Sums over the outage hours of an episode so far.
+
+    `requested` and `unserved` are in kWh. `occupied` and `violated` are numbers of hours.
+    """
 
     requested: PerBuilding
     unserved: PerBuilding
@@ -148,7 +154,7 @@ class CityLearn:
     """
 
     buildings: Buildings = (1,)
-    """Numbers of the buildings, from 1 to 3; one number or a list."""
+    """Which of the buildings 1 to 3 to simulate; one number or a list."""
     saifi: float = 183.0
     """Outages per year. With the default, about 10 % of the hours have no grid power."""
     caidi: float = 331.2
@@ -158,8 +164,9 @@ class CityLearn:
     max_deviation: float = 20.0
     """Degrees from the set point at which the cost of an hour stops growing.
 
-    Without such a maximum an episode's cost has no useful bound, and certificates need
-    one. Neither no cooling nor full cooling ever reaches 20 degrees.
+    Without such a maximum, there is no useful bound on the cost of an episode, which
+    certificates need. The distance stays below 20 degrees even if the building is never
+    cooled or always cooled at full power.
     """
     reward: str = "import"
     """One of the names in `REWARDS`."""
@@ -225,7 +232,7 @@ class CityLearn:
         state: CityLearnState,
         action: Float[Array, " action"],
     ) -> tuple[CityLearnState, Step]:
-        """Simulate one hour. It is deterministic, since the state holds the outages."""
+        """Simulate one hour. This is deterministic, because `reset` drew the outages."""
         hour = state.hour + 1
         now, outage = self._data_of(hour), state.outage[hour]
         storage, flows = run_hour(
@@ -271,7 +278,10 @@ class CityLearn:
     def read(
         self, observation: Float[Array, "*batch observation"], name: str
     ) -> Float[Array, "*batch place"]:
-        """Return the entries with this name in their units: one per building, or one."""
+        """Return the entries with this name, converted back to their units.
+
+        There is one entry per building, or a single one if all buildings share it.
+        """
         layout = self.layout
         check_choice("The name of an observation", name, dict.fromkeys(layout.names))
         where = np.flatnonzero(np.array(layout.names) == name).astype(np.int32)
@@ -303,7 +313,7 @@ class CityLearn:
 
 @cache
 def load_layout(buildings: tuple[int, ...]) -> Layout:
-    """Return order, data and ranges of the observations of the chosen buildings."""
+    """Return the order, data and ranges of the observations of the chosen buildings."""
     first = (*SHARED_BEFORE, *OWN_BEFORE, *SHARED_AFTER, *OWN_AFTER)
     places = [(name, 0) for name in first]
     for other in range(1, len(buildings)):
@@ -341,7 +351,7 @@ def load_layout(buildings: tuple[int, ...]) -> Layout:
 def _simulated_ranges(
     buildings: tuple[int, ...],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return CityLearn's estimated low and high of the simulated values per building."""
+    """Return CityLearn's estimates of the minimum and maximum of the simulated values."""
     month, devices = load_month(buildings), load_devices(buildings)
     zero, one = (np.full(len(buildings), value, np.float32) for value in (0, 1))
     margin = np.float32(1.15)
@@ -368,12 +378,12 @@ def _simulated_ranges(
 def draw_outages(
     key: Key[Array, ""], saifi: float, caidi: float
 ) -> Bool[Array, " hour"]:
-    """Return which hours of a month have no grid; all buildings share the same grid.
+    """Return which hours of a month have no grid power; all buildings share the same grid.
 
-    This is CityLearn's reliability-metrics model. On each day an outage starts with
-    probability `saifi / 365`, at a uniformly drawn hour, and lasts an exponential time with
-    a mean of `caidi` minutes, rounded down to whole hours, so some last zero hours.
-    Overlapping outages merge, and the end of the month cuts the last one.
+    This is CityLearn's reliability-metrics model. On each day, an outage starts with
+    probability `saifi / 365` at a uniformly drawn hour. Its duration is exponential with a
+    mean of `caidi` minutes and is rounded down to whole hours, so some outages last zero
+    hours. Overlapping outages merge, and the end of the month cuts the last one short.
     """
     # CityLearn never starts an outage on day 0, because it leaves out the index 0.
     days = jnp.arange(1, NUM_HOURS // HOURS_PER_DAY)
@@ -382,7 +392,7 @@ def draw_outages(
     start = days * HOURS_PER_DAY
     start += jax.random.randint(start_key, days.shape, 0, HOURS_PER_DAY)
     minutes = caidi * jax.random.exponential(length_key, days.shape, jnp.float32)
-    # Numerics: longer outages could exceed the largest integer, 2**31 - 1.
+    # Numerics: without this limit, an outage could exceed the largest integer, 2**31 - 1.
     hours = jnp.minimum(jnp.floor(minutes / 60), NUM_HOURS)
     end = start + hours.astype(start.dtype)
     hour = jnp.arange(NUM_HOURS)[:, None]
@@ -398,9 +408,9 @@ def _count_hour(
 ) -> Outcome:
     """Add an hour to the sums if it is an outage hour.
 
-    Unserved energy is the energy requested in outages and not delivered. An agent can lower
-    it by requesting less cooling, so violations are counted too: the occupied outage hours
-    in which the temperature left the comfort band.
+    Unserved energy is the energy that was requested in outages but not delivered. An agent
+    can lower it by requesting less cooling, so violations are counted too. These are the
+    occupied outage hours in which the temperature left the comfort band.
     """
     missing = flows.requested - flows.served
     return Outcome(

@@ -1,15 +1,16 @@
 """Indoor temperature: each building's two-layer LSTM over the last twelve hours.
 
 Every hour, CityLearn runs the network over a window of twelve rows and starts it from the
-hidden state in which the previous window ended, although the windows overlap. So do we. A
-row holds weather, calendar, occupants and set point, which come from the data, and two
-numbers that depend on actions: the delivered cooling, and the temperature one hour earlier.
-Until the window is full, the temperature is the recorded one.
+hidden state in which the previous window ended, although the windows overlap. This module
+does the same. A row holds the weather, the calendar, the occupants and the set point, which
+come from the data, and two numbers that depend on actions: the delivered cooling, and the
+temperature one hour earlier. Until the window is full, the temperature is the recorded one.
 
 The first layer's products with the rows of the data are computed once, in NumPy. The two
-layers run as one network of twice the width, the second one row behind the first, which
-needs half as many steps with one matrix product each. The four gates share one tanh, because
-sigmoid(x) = (1 + tanh(x / 2)) / 2 and the weights include the division by 2.
+layers run as one network of twice the width, in which the second layer is one row behind
+the first. This takes half as many steps, with one matrix product each. The four gates share
+one tanh, because sigmoid(x) = (1 + tanh(x / 2)) / 2 and the weights include the division
+by 2.
 """
 
 from functools import cache
@@ -29,27 +30,30 @@ from orac.envs.citylearn.data import (
 
 LOOKBACK = 12
 WARM_UP = LOOKBACK + 1
-"""First hour with a full window, and last hour whose cooling is not controlled."""
+"""Hour in which the network predicts for the first time. The agent controls the cooling
+from the next hour on."""
 WIDTH = 16
 PERIODS = {"month": 12, "hour": 24, "day_type": 8}
 
 
 class TemperatureModel(NamedTuple):
-    """Weights of the network. The 128 gates are ordered by gate, then layer, then unit."""
+    """Weights of the network. The 128 gates are ordered by kind, then layer, then unit."""
 
     exogenous: np.ndarray
-    """Inputs of the gates from the data, with biases, `(hour, building, 128)`."""
+    """Contribution of the data and the biases to the gates, `(hour, building, 128)`."""
     cooling: np.ndarray
-    """From the cooling to the gates, `(building, 128)`; zero for the second layer."""
+    """Weights from cooling to the gates, `(building, 128)`; zero for the second layer."""
     temperature: np.ndarray
+    """Weights from temperature to the gates, like those from cooling."""
     recurrent: np.ndarray
-    """From the units of both layers to the gates of both layers, `(building, 32, 128)`."""
+    """Weights from the units to the gates of both layers, `(building, 32, 128)`."""
     readout: np.ndarray
-    """From the second layer's units to the temperature, `(building, 16)`."""
+    """Weights from the second layer's units to the temperature, `(building, 16)`."""
     readout_bias: np.ndarray
     minimum: np.ndarray
-    """Minimum cooling and temperature, `(2, building)`; with `span` it scales to [0, 1]."""
+    """Cooling and temperature that are scaled to 0, `(2, building)`."""
     span: np.ndarray
+    """Range of cooling and temperature that is scaled to [0, 1], `(2, building)`."""
 
 
 class IndoorState(NamedTuple):
@@ -101,7 +105,7 @@ def load_model(buildings: tuple[int, ...]) -> TemperatureModel:
 
 
 def _join_gates(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the gates of both layers in one row, halved where a sigmoid follows."""
+    """Join the gates of both layers in one row, halved for gates with a sigmoid."""
     gates = np.stack([first, second], axis=-2)
     # Torch orders the gates as input, forget, cell, output.
     gates = gates.reshape(*gates.shape[:-1], 4, WIDTH).swapaxes(-3, -2)
@@ -134,7 +138,10 @@ def next_temperature(
     cooling: Float[Array, " building"],
     recorded: Float[Array, " building"],
 ) -> tuple[IndoorState, Float[Array, " building"]]:
-    """Return the state and temperature at the end of an hour with `cooling` kWh delivered."""
+    """Return the state and temperature at the end of an hour with `cooling` kWh delivered.
+
+    During the warm-up, the temperature is `recorded`.
+    """
     scaled = (cooling - model.minimum[0]) / model.span[0]
     coolings = jnp.concatenate([indoor.cooling[1:], scaled[None]])
     hidden, cell = run_window(model, indoor, hour, coolings)
@@ -158,7 +165,10 @@ def run_window(
     hour: Int[Array, ""],
     coolings: Float[Array, "lookback building"],
 ) -> tuple[Float[Array, "building units"], Float[Array, "building units"]]:
-    """Return hidden and cell state of both layers after the window that ends at `hour`."""
+    """Return the hidden and the cell state of both layers after a window.
+
+    The window ends at `hour`, and `coolings` are the scaled coolings in it.
+    """
     exogenous = jax.lax.dynamic_slice_in_dim(
         jnp.asarray(model.exogenous), hour - (LOOKBACK - 1), LOOKBACK
     )
@@ -171,12 +181,12 @@ def run_window(
     def advance(state, row):
         hidden, cell = state
         gates = row + jnp.einsum("bu,bug->bg", hidden, model.recurrent)
-        take, keep, new, show = jnp.split(jnp.tanh(gates), 4, axis=1)
-        cell = (0.5 + 0.5 * keep) * cell + (0.5 + 0.5 * take) * new
-        return ((0.5 + 0.5 * show) * jnp.tanh(cell), cell), None
+        admit, forget, candidate, output = jnp.split(jnp.tanh(gates), 4, axis=1)
+        cell = (0.5 + 0.5 * forget) * cell + (0.5 + 0.5 * admit) * candidate
+        return ((0.5 + 0.5 * output) * jnp.tanh(cell), cell), None
 
     def merge(first, second):
-        """Join the first layer's units of one state and the second layer's of another."""
+        """Join the first layer's units of `first` with the second layer's of `second`."""
         return jax.tree.map(
             lambda a, b: jnp.concatenate([a[:, :WIDTH], b[:, WIDTH:]], axis=1),
             first,

@@ -1,9 +1,9 @@
-"""Costs of a step: read from what an environment reports, or computed by a cost function.
+"""Costs of a step, which an environment reports or a cost function computes.
 
 `read_value` and `read_info` parse one step. They return one number per constraint, or an
-`InvalidCost`. The caller then raises the error, because it knows the environment and the
-step. `CostReader` does the same for a vector environment, whose infos Gymnasium batches
-into columns, each with a mask. `import_cost_fn` imports a cost function by name.
+`InvalidCost`, from which the caller makes an error that names the environment and the step.
+`CostReader` reads the costs of a vector environment, whose infos Gymnasium batches into
+columns, each with a mask. `import_cost_fn` imports a cost function by name.
 """
 
 import importlib.util
@@ -18,30 +18,30 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from orac.config.validation import did_you_mean, shown
-from orac.envs.registry import is_of_library
+from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""`cost_fn(obs, action, next_obs, info)`: a number, or one number per constraint."""
+"""`cost_fn(obs, action, next_obs, info)` returns one number, or one per constraint."""
 
 Infos = dict[str, Any]
 NOT_REPORTED = object()
-"""Stands for the cost of a step with five values, which has none. None would be an invalid
-cost."""
+"""Stands for the missing cost of a step with five values. None cannot be used for this,
+because an environment that returns six values may report None by mistake."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SAFE_SQUARE = 1e76
-"""If a sum of squares is below this, no number exceeds float32's 3.4e38."""
+"""If the sum of squares is below this, no number exceeds 3.4e38, the float32 maximum."""
 
 REPORT_IT = (
     "Report it as info['cost'] or as the third of six step values, name other info keys "
-    "with cost_keys=, or compute it with cost_fn=."
+    "with cost_keys=, or compute it with cost_fn= (in the shell --cost-fn module:function)."
 )
 NUMBERS = "Report a float, or a flat array with one number per constraint."
 FINITE = "Guard its formula against division by zero and overflow."
 
 
 class InvalidCost(NamedTuple):
-    """Why a step has no usable cost, and how to fix it.
+    """Reason why a step has no usable cost, and advice on how to fix it.
 
     In messages, the reason follows the word "reported".
     """
@@ -53,7 +53,7 @@ class InvalidCost(NamedTuple):
 Reading = tuple[float, ...] | InvalidCost
 """The costs of one step, one per constraint, or the reason why there are none."""
 Readings = np.ndarray | list[Reading]
-"""One row per environment: an array of numbers, or readings that must be checked."""
+"""One row per environment: an array of numbers, or a list of unchecked readings."""
 
 
 class CostKeys(NamedTuple):
@@ -61,7 +61,7 @@ class CostKeys(NamedTuple):
 
     keys: tuple[str, ...] = ("cost",)
     array_key: str | None = None
-    """Key of a flat array that is read where info lacks one of `keys`."""
+    """Key of a flat array that is read if `info` lacks one of `keys`."""
 
     def found_in(self, info: dict[str, Any]) -> tuple[str, ...]:
         """Return the keys to read in this info."""
@@ -81,7 +81,7 @@ def read_value(value: Any) -> Reading:
     try:
         array = np.asarray(value)
     except ValueError:
-        array = np.empty(0, object)  # A list of lists of different lengths.
+        array = np.empty(0, object)  # It is a list of lists of different lengths.
     # The kind is checked, because NumPy would turn the string "3" into a number.
     if array.dtype.kind not in "buif":
         return InvalidCost(f"the cost {value!r}, which is not a number")
@@ -91,7 +91,7 @@ def read_value(value: Any) -> Reading:
 
 
 def read_info(info: Any, cost_keys: CostKeys) -> Reading:
-    """Return the costs: all under a single key, or one under each of several keys."""
+    """Return the costs, which are all under a single key or each under its own key."""
     if not isinstance(info, dict):
         return InvalidCost(f"no cost: info is {info!r}, not a dict", REPORT_IT)
     keys = cost_keys.found_in(info)
@@ -130,7 +130,7 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
         return InvalidCost(
             f"{len(reading)} cost(s) where {num_costs} were expected",
             "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), "
-            "and report as many at every step.",
+            "and report that number of costs at every step.",
         )
     for number in reading:
         if not math.isfinite(number):
@@ -138,7 +138,10 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
         if abs(number) > FLOAT32_MAX:
             return InvalidCost(f"a cost of {number}, which is beyond float32", FINITE)
         if number < 0:
-            fix = "A cost is at least 0: report max(cost, 0), and add gains to the reward."
+            fix = (
+                "Costs must not be negative: report max(cost, 0), and put bonuses into "
+                "the reward."
+            )
             return InvalidCost(f"a cost of {number}", fix)
     return None
 
@@ -149,7 +152,7 @@ class CostReader:
     def __init__(self, keys: CostKeys, may_round: bool) -> None:
         self._keys = keys
         self._may_round = may_round
-        """Whether Gymnasium batches the infos of several environments."""
+        """Whether Gymnasium batches infos of several environments and so may round them."""
         self._kind: str | None = None
 
     def read(
@@ -157,8 +160,9 @@ class CostReader:
     ) -> Readings:
         """Return one unchecked row of costs per environment.
 
-        `cost` is the third of six step values, or None. The last step of an episode that
-        `restarted` in the same call is read from `final_info`.
+        `cost` is the third of six step values, or None if there were five. For environments
+        that `restarted` in this call, the last step of the old episode is read from
+        `final_info`.
         """
         readings = self._read_columns(cost, infos, restarted)
         # Gymnasium stores a batch in the type of its first value, so 0.7 can become 0.
@@ -174,7 +178,7 @@ class CostReader:
         return readings
 
     def _read_columns(self, cost: Any, infos: Infos, restarted: np.ndarray) -> Readings:
-        """Read whole columns where all values are numbers, else row by row."""
+        """Read whole columns if all values are numbers, and row by row otherwise."""
         if cost is not None:
             column = np.asarray(cost)
             if _is_numeric(column):
@@ -195,7 +199,7 @@ class CostReader:
 def checked_costs(
     readings: Readings, valid: np.ndarray, num_costs: int, name: str, step: int
 ) -> Float32[np.ndarray, "batch constraint"]:
-    """Return the readings as one array, with zeros where no step was taken.
+    """Return the readings as one array, with zeros where `valid` is False.
 
     A cost that is missing, negative, not a number or not finite raises a `ValueError` that
     names the environment and the step.
@@ -206,7 +210,7 @@ def checked_costs(
             f"{step:,}. Report one per environment."
         )
     if np.count_nonzero(valid) == len(valid):
-        # Convert all costs at once; only if one is invalid are they read one by one.
+        # All costs are converted at once. They are read one by one only if this fails.
         try:
             cost = np.array(readings, np.float64)
         except (TypeError, ValueError):
@@ -233,8 +237,8 @@ def checked_costs(
 def is_storable(array: np.ndarray) -> bool:
     """Return whether every entry is finite, also after a conversion to float32.
 
-    Numerics: the sum of squares is one fast call, and it is not below the bound if an entry
-    is NaN or infinite. Only then is every entry checked.
+    Numerics: the sum of squares is computed by one fast call. Every entry is checked only
+    if the sum is not below `SAFE_SQUARE`, which includes sums that are NaN or infinite.
     """
     if array.dtype.kind != "f":
         return array.dtype.kind in "bui"
@@ -248,7 +252,7 @@ def is_storable(array: np.ndarray) -> bool:
 def read_metric(
     infos: dict[str, Any], key: str, restarted: Bool[np.ndarray, " batch"]
 ) -> Float32[np.ndarray, " batch"]:
-    """Return one metric of every environment, NaN where it was not reported."""
+    """Return one metric of every environment; it is NaN where it was not reported."""
     if not np.count_nonzero(restarted):
         column = _full_column(infos, key)
         if column is not None and _is_numeric(column, 1):
@@ -274,7 +278,8 @@ def unpack_step(result: Any, name: str) -> tuple[Any, ...]:
     raise ValueError(
         f"{name}.step returned {found}, but 5 (observation, reward, "
         "terminated, truncated, info) or 6 (with cost after reward) were expected. "
-        "Environments of the old gym package need a wrapper that splits done in two."
+        "An environment of the old gym package needs a wrapper that turns done into "
+        "terminated and truncated."
     )
 
 
@@ -320,8 +325,8 @@ def _is_numeric(column: np.ndarray, max_axes: int = 2) -> bool:
 def import_cost_fn(name: str) -> CostFn:
     """Import the function with the name `module:function`. This runs the module.
 
-    Call this only with a name that the user has just given, never with one from a file:
-    loading a config or a checkpoint must not run code.
+    Call this function only with a name that the user has just given, never with a name
+    from a file: loading a config or a checkpoint must not run code.
     """
     example = "For a function too_fast in my_costs.py write my_costs:too_fast."
     found = import_object(name, "cost_fn", "function", example)
@@ -331,8 +336,8 @@ def import_cost_fn(name: str) -> CostFn:
 def import_object(name: str, option: str, kind: str, example: str) -> Any:
     """Import the object with the name `module:name`. This runs the module.
 
-    The other arguments are for messages: the option with which the user gave the name, the
-    kind of object that it should name, and a sentence with an example.
+    The other arguments are for error messages: the option with which the user gave the
+    name, the kind of object that it should name, and a sentence with an example.
     """
     module_name, separator, attribute = name.partition(":")
     if not (separator and module_name and attribute):
@@ -343,19 +348,19 @@ def import_object(name: str, option: str, kind: str, example: str) -> Any:
     found = import_named(module_name, f"{option} {name!r}")
     for part in attribute.split("."):
         if not hasattr(found, part):
-            below = ""
+            advice = ""
             if module_name in STOPPED_SCRIPTS:
-                below = f" Define it above the first agent of {module_name}, {GUARD}."
+                advice = f" Define it above the first agent of {module_name}, {GUARD}."
             raise ValueError(
                 f"{option} {name!r}: {module_name} has no {kind} {attribute!r}."
-                + (below or did_you_mean(part, dir(found)))
+                + (advice or did_you_mean(part, dir(found)))
             )
         found = getattr(found, part)
     return found
 
 
 class NotImported(ValueError):
-    """A file names a module that neither the command line nor Python code imported."""
+    """Raised if a file names a module that the user has not allowed orac to import."""
 
     def __init__(self, module: str, message: str, *options: str) -> None:
         super().__init__(message)
@@ -375,9 +380,9 @@ def allow_module(module: str) -> None:
 
 
 def check_env_module(env_id: str) -> None:
-    """Raise an error if making this id, which is from a file, would import a module."""
+    """Raise an error if making an environment with an id from a file would import code."""
     module = env_id.rpartition(":")[0]
-    if module and module not in sys.modules and not is_of_library(env_id):
+    if module and module not in sys.modules and not is_library_id(env_id):
         raise NotImported(
             module,
             f"the environment is {env_id!r}, and orac never imports code that a file "
@@ -388,10 +393,11 @@ def check_env_module(env_id: str) -> None:
         )
 
 
-def cost_fn_of_file(name: str) -> CostFn:
-    """Return the cost function that a file names, if its module was named by the user.
+def cost_fn_from_file(name: str) -> CostFn:
+    """Return the cost function that a file names, or raise an error.
 
-    The function must be defined there: a module can import any other function.
+    The user must have allowed its module with `--import`, and the function must be defined
+    in that module, because a module can import any function from elsewhere.
     """
     module = name.partition(":")[0]
     if module not in ALLOWED_MODULES:
@@ -403,8 +409,9 @@ def cost_fn_of_file(name: str) -> CostFn:
             raise NotImported(
                 module,
                 f"{why}This function cannot be imported by its name: write it at the top "
-                "level of a file, such as my_costs.py, and add --cost-fn my_costs:NAME (in "
-                "Python, pass the function itself as cost_fn=).",
+                "level of a file whose name has only letters, digits and underscores, such "
+                "as my_costs.py, and add --cost-fn my_costs:NAME (in Python, pass the "
+                "function itself as cost_fn=).",
             )
         raise NotImported(
             module,
@@ -417,14 +424,15 @@ def cost_fn_of_file(name: str) -> CostFn:
     if getattr(function, "__module__", None) != module:
         raise ValueError(
             f"the cost function {name!r}, which a file names, must be defined in "
-            f"{module}. Write --cost-fn with the module that defines it."
+            f"{module}. Pass it with --cost-fn under the module that defines it."
         )
     return function
 
 
-GUARD = 'or put what the script runs below `if __name__ == "__main__":`'
+GUARD = 'or put the code that the script runs below `if __name__ == "__main__":`'
 STOPPED_SCRIPTS: set[str] = set()
-"""Modules that made an agent while they were imported; the rest of them did not run."""
+"""Modules that made an agent while they were imported. The code after that line did not
+run."""
 _importing: list[str] = []
 """The user's modules that are being imported now."""
 
@@ -432,7 +440,7 @@ _importing: list[str] = []
 class AgentReached(BaseException):
     """Raised when a script that is imported for its functions makes an agent.
 
-    It is not an `Exception`, so that the script does not catch it.
+    It is not an `Exception`, so that `except Exception` in the script does not catch it.
     """
 
     def __init__(self, found: Any) -> None:
@@ -441,19 +449,19 @@ class AgentReached(BaseException):
 
 
 def stop_script() -> None:
-    """Stop importing a user's script at its first agent, because it would train again.
+    """Stop the import of a user's script at its first agent, so that it does not train.
 
-    The functions above that line are already defined. Every agent calls this when it is
-    made.
+    The functions above that line are already defined. Every agent calls this function when
+    it is made. Nothing happens unless a module is being imported.
     """
     if _importing:
         raise AgentReached(sys.modules.get(_importing[-1]))
 
 
 def import_named(module: str, what: str) -> Any:
-    """Import a module that the user named in `what`.
+    """Import a module that the user named. Error messages start with `what`.
 
-    If it is a script without a main guard, the import ends at its first agent.
+    If the module is a script without a main guard, the import ends at its first agent.
     """
     if not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(
@@ -508,7 +516,7 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
 def name_of_cost_fn(cost_fn: CostFn) -> str:
     """Return the name of a function for a config.
 
-    The name of a lambda only says where it was written; it cannot be imported.
+    A lambda cannot be imported by its name, which only tells where the lambda was written.
     """
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
     return f"{importable_module(owner.__module__)}:{owner.__qualname__}"
@@ -531,13 +539,16 @@ def importable_module(module: str) -> str:
 
 
 def can_be_imported(name: str) -> bool:
-    """Return whether `module:function` can be imported, unlike a lambda or a notebook's."""
+    """Return whether `module:function` can be imported by its name.
+
+    Lambdas and functions that are defined in a notebook cannot.
+    """
     module, _, attribute = name.partition(":")
     parts = [*module.split("."), *attribute.split(".")]
     return module != "__main__" and all(part.isidentifier() for part in parts)
 
 
-def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
+def cost_fn_location(name: str, cost_fn: CostFn) -> dict[str, Any]:
     """Return where a cost function is defined, for meta.json: module, file and name."""
     module, _, qualified = name.partition(":")
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
@@ -549,8 +560,8 @@ def place_of_cost_fn(name: str, cost_fn: CostFn) -> dict[str, Any]:
 def search_path(place: Any) -> Path | None:
     """Return the folder to add to the search path to import a recorded cost function.
 
-    Returns None if the function is found without it, or if the record is not valid.
-    Nothing is imported.
+    `place` is the record that `cost_fn_location` made. Returns None if the function is
+    found without this folder, or if the record is not valid. Nothing is imported.
     """
     if not isinstance(place, dict):
         return None

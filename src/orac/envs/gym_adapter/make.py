@@ -1,8 +1,9 @@
 """Make any Gymnasium environment ready to be stepped in batches.
 
 `make_host` takes an id, an environment, a factory or a vector environment, and returns a
-`HostEnv`. Vector environments that we build consist of `CostWrapper`s; one that already
-exists is used as it is. `check_environment` tries an environment before training on it.
+`HostEnv`. Vector environments that this module builds consist of `CostWrapper`s. A vector
+environment of the user, or one that is registered for an id, is used as it is.
+`check_environment` takes a few steps in an environment before an agent is trained on it.
 """
 
 import warnings
@@ -25,6 +26,7 @@ from orac.config.validation import (
     shown,
 )
 from orac.envs.gym_adapter.costs import (
+    FLOAT32_MAX,
     CostFn,
     CostKeys,
     checked_cost_fn,
@@ -48,7 +50,8 @@ from orac.envs.gym_adapter.wrapper import (
 MAX_HOST_ENVS = 10_000
 VECTORIZATIONS = ("auto", "sync", "async", "vector")
 LARGE_OBSERVATION = 10_000
-"""Larger observations cause a warning; 58 x 58 pixels in colour have this size."""
+"""Observations of this size or more cause a warning. An image in colour with 58 x 58
+pixels has about this size."""
 
 
 class AdapterOptions(NamedTuple):
@@ -88,12 +91,14 @@ def make_host(
             otherwise from the array `info["cost"]`.
         cost_keys: Info keys of the constraints' costs; `"cost"` by default.
         episode_length: Number of steps after which episodes are truncated.
-        cost_bound: Maximum cost of one episode, per constraint.
+        cost_bound: Maximum cost of one episode, per constraint. Without it, the bound that
+            the environment declares is used, but only for the costs that it reports itself.
         metric_names: Info keys to report as metrics.
         env_kwargs: Keyword arguments for an id or a factory.
-        vectorization: `"auto"` (the vector environment of an id if it has one, else
-            `"sync"`), `"sync"`, `"async"` (one process each; scripts then need the usual
-            `if __name__ == "__main__":`) or `"vector"`.
+        vectorization: `"sync"` steps the environments in this process, `"async"` each in
+            its own process (scripts then need the usual `if __name__ == "__main__":`), and
+            `"vector"` uses the vector environment that is registered for the id. `"auto"`
+            is the same as `"vector"` if there is one, and as `"sync"` otherwise.
     """
     check_choice("vectorization", vectorization, VECTORIZATIONS)
     num_envs, episode_length = frozen_value((num_envs, episode_length))
@@ -120,7 +125,7 @@ def make_host(
     try:
         host = HostEnv(source)
         names = _constraint_names(host, source.metadata, options, names)
-        bounds = _cost_bounds(cost_bound, source.metadata, names)
+        bounds = _cost_bounds(cost_bound, source.metadata, options, names)
     except BaseException:
         if not isinstance(env, gymnasium.Env | VectorEnv):
             source.vector.close()
@@ -132,11 +137,12 @@ def make_host(
 def check_environment(
     host: HostEnv, *, steps: int = 20, seed: int = 0, has_encoder: bool = False
 ) -> None:
-    """Check that `host` can be trained on. The `ValueError` says what to do.
+    """Check that `host` can be trained on; if not, raise a `ValueError` with advice.
 
-    `make_host` has already checked spaces and options. This takes `steps` random steps
-    from `reset(seed)`, each of which is checked as all later ones are; the caller must
-    reset before its own first step.
+    `make_host` has already checked spaces and options. This function takes `steps` random
+    steps after `reset(seed)`, with the same checks as all later steps. The caller must
+    reset the environments before its own first step. `has_encoder` tells whether the
+    agent has an encoder for images.
     """
     spec = host.spec
     if spec.episode_length is None:
@@ -197,7 +203,12 @@ def _constraint_names(
     options: AdapterOptions,
     names: tuple[str, ...] | None,
 ) -> tuple[str, ...]:
-    """Name the constraints: as given, else as declared, else by key, else by number."""
+    """Return the names of the constraints.
+
+    They are `names`, if given, or the names that the environment declares, or the info keys
+    if there are several. Otherwise one step is taken to count the costs, and several costs
+    get numbered names.
+    """
     keys, array_key = options.cost_keys
     reads_info = options.cost_fn is None
     uses_declared = reads_info and (len(keys) == 1 or array_key)
@@ -219,7 +230,7 @@ def _constraint_names(
         return declared
     if reads_info and len(keys) > 1:
         return keys
-    # Take one step to count its costs; a run resets the environments before its first step.
+    # This step only counts the costs. A run resets the environments before its first step.
     host.reset(seed=0)
     middle = (np.array(host.spec.action_low) + np.array(host.spec.action_high)) / 2
     _, readings, _ = host.advance(np.tile(middle, (host.num_envs, 1)))
@@ -237,19 +248,43 @@ def _constraint_names(
 def _cost_bounds(
     given: int | float | Sequence[int | float] | None,
     metadata: EnvMetadata,
+    options: AdapterOptions,
     names: tuple[str, ...],
 ) -> tuple[float, ...] | None:
     if given is None:
-        declared = metadata.episode_cost_bounds
-        return declared if declared and len(declared) == len(names) else None
+        return _declared_bounds(metadata, options, names)
     bounds: Any = [given] if isinstance(given, Real | str) else np.ravel(given)
-    valid = all(is_number(bound) and bound > 0 for bound in bounds)
+    valid = all(is_number(x) and 0 < x <= FLOAT32_MAX for x in bounds)
     if len(bounds) != len(names) or not valid:
         raise ValueError(
             f"cost_bound must be one positive number per constraint ({len(names)}: "
             f"{', '.join(names)}), got {shown(given)}. It is the maximum cost of one episode."
         )
     return tuple(float(bound) for bound in bounds)
+
+
+def _declared_bounds(
+    metadata: EnvMetadata, options: AdapterOptions, names: tuple[str, ...]
+) -> tuple[float, ...] | None:
+    """Return the bounds that the environment declares; None if they are for other costs.
+
+    A cost function computes another cost, and `cost_keys` may choose other costs or another
+    order.
+    """
+    declared, keys = metadata.episode_cost_bounds, options.cost_keys.keys
+    if declared is None or options.cost_fn is not None:
+        return None
+    if not all(0 <= bound <= FLOAT32_MAX for bound in declared):
+        raise ValueError(
+            f"{metadata.name} declares the cost_bound {shown(declared)}, but it must be the "
+            "maximum cost of an episode, which is finite and at least 0."
+        )
+    if options.cost_keys.array_key is None and keys != CostKeys().keys:
+        known = metadata.cost_names or ()
+        if len(known) != len(declared) or not {*keys} <= {*known}:
+            return None
+        declared = tuple(declared[known.index(key)] for key in keys)
+    return declared if len(declared) == len(names) else None
 
 
 def _checked_names(names: Any, option: str) -> tuple[str, ...]:
@@ -269,7 +304,7 @@ def _checked_names(names: Any, option: str) -> tuple[str, ...]:
 
 
 def _open(env: Any, options: AdapterOptions) -> VectorSource:
-    """Make the vector environment for whatever the user passed as `env`."""
+    """Make a vector environment from the `env` that the user passed."""
     if isinstance(env, str):
         return _from_id(env, options)
     if isinstance(env, VectorEnv):
@@ -314,14 +349,14 @@ def _from_id(name: str, options: AdapterOptions) -> VectorSource:
             f"{name} has no vector entry point. Use vectorization='sync' or 'async'."
         )
     if has_vector and options.vectorization in ("auto", "vector"):
-        # Gymnasium forwards the limit to a vector environment only if the id has one.
+        # Gymnasium passes a time limit to a vector environment only if the id has a limit.
         if options.episode_length is not None and spec.max_episode_steps is not None:
             kwargs["max_episode_steps"] = options.episode_length
         kwargs |= {"vectorization_mode": "vector_entry_point"}
         make = partial(gymnasium.make_vec, spec, options.num_envs, **kwargs)
         return _from_vector(make_registered(spec.id, make), options)
     # Choice: CostWrapper counts the steps, because Gymnasium's time limit accepts only
-    # steps of five values and would drop the cost of a six-value step.
+    # steps of five values, and a step with a cost may have six.
     kwargs |= {"max_episode_steps": -1, "disable_env_checker": True}
     make = partial(make_registered, spec.id, partial(gymnasium.make, spec, **kwargs))
     return _from_factory(make, options, spec.max_episode_steps)
@@ -381,7 +416,10 @@ def _from_vector(vector: AnyVector, options: AdapterOptions) -> VectorSource:
 
 
 def _registered(name: str) -> Any:
-    """Return Gymnasium's spec of an id, with or without the module that registers it."""
+    """Return Gymnasium's spec of an id, which may start with the module that registers it.
+
+    This module is then imported.
+    """
     module, _, bare = name.rpartition(":")
     if module:
         import_named(module, repr(name))

@@ -1,10 +1,11 @@
 """Read the metadata and spaces of a Gymnasium environment.
 
-Metadata come from all layers of a wrapped environment: Gymnasium's time limits and specs,
-and the attributes `episode_length`, `cost_names`, `cost_bound` (the maximum cost of an
-episode), `step_cost_bound` and `metric_names`, which our environments have and any other
-may have. An attribute of an unexpected type is ignored. Actions must be one bounded `Box`;
-observations of every space that Gymnasium can flatten become flat float32 vectors.
+Metadata are read from all layers of a wrapped environment: from Gymnasium's time limits and
+specs, and from the attributes `episode_length`, `cost_names`, `cost_bound` (the maximum
+cost of an episode), `step_cost_bound` and `metric_names`. Our environments have these
+attributes, and any other environment may have them. An attribute of an unexpected type is
+ignored. The action space must be one bounded `Box`. Observations of any space that
+Gymnasium can flatten become flat float32 vectors.
 """
 
 import json
@@ -24,9 +25,9 @@ class EnvMetadata(NamedTuple):
     """Metadata of an environment; None or empty where the environment declares none."""
 
     name: str
-    """Registered id, else the class name."""
+    """Registered id, or the class name if there is none."""
     class_name: str = ""
-    """Class of the outermost layer that is not Gymnasium's own, else the name."""
+    """Class of the outermost layer that is not Gymnasium's own; `name` if there is none."""
     episode_length: int | None = None
     cost_names: tuple[str, ...] | None = None
     cost_bounds: tuple[float, ...] | None = None
@@ -37,7 +38,7 @@ class EnvMetadata(NamedTuple):
 
     @property
     def episode_cost_bounds(self) -> tuple[float, ...] | None:
-        """Maximum cost of an episode: as declared, else from the bound of a step."""
+        """Maximum cost of an episode, as declared or computed from the bound of a step."""
         if self.cost_bounds is not None:
             return self.cost_bounds
         if self.step_cost_bounds is None or self.episode_length is None:
@@ -52,8 +53,8 @@ def read_metadata(env: Any) -> EnvMetadata:
     if isinstance(bare, SyncVectorEnv):
         layers += _layers(bare.envs[0])
     elif isinstance(bare, AsyncVectorEnv):
-        # Every environment has a spec. Asking for an attribute that is missing would end
-        # the worker process.
+        # Asking for a missing attribute would end the worker process, so only the spec is
+        # read, which every environment has.
         layers.append(SimpleNamespace(spec=bare.get_attr("spec")[0]))
 
     def first(attribute: str, convert: Callable[[Any], Any]) -> Any:
@@ -84,10 +85,10 @@ def _layers(env: Any) -> Iterator[Any]:
 
 
 def _lengths(layer: Any) -> list[int]:
-    """Return the episode lengths that a layer declares, else the registered one.
+    """Return the episode lengths that a layer declares; otherwise the registered length.
 
-    The spec of a vector environment has the registered limit even if the vector
-    environment was made with another one.
+    Declared lengths come first, because the spec of a vector environment has the registered
+    limit even if the vector environment was made with another limit.
     """
     names = "episode_length", "_max_episode_steps"
     declared = [getattr(layer, name, None) for name in names]
@@ -155,7 +156,7 @@ def checked_action_space(space: Any, name: str) -> spaces.Box:
 
 
 def _continuous_advice(space: Any) -> str:
-    """Return a line of code that gives an environment continuous actions, if one does."""
+    """Return advice on how to give an environment continuous actions."""
     if isinstance(space, spaces.Discrete):
         shape, rule = (int(space.n),), "use the largest"
         function = "int(a.argmax())" + (f" + {space.start}" if space.start else "")
@@ -171,9 +172,10 @@ def _continuous_advice(space: Any) -> str:
 
 
 def observation_structure(space: Any) -> str:
-    """Return a space as JSON for `orac.policy.flatten`; empty for a vector.
+    """Return an observation space as JSON for `orac.policy.flatten`.
 
-    It is also empty for spaces that only Gymnasium itself can flatten, such as texts.
+    The result is empty for a vector, and for spaces that only Gymnasium itself can
+    flatten, such as texts.
     """
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return ""

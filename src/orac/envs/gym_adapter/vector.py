@@ -1,10 +1,11 @@
 """Step a batch of Gymnasium environments.
 
-Gymnasium has three ways of restarting ended episodes: SAME_STEP returns the first
-observation of the next episode and moves the last observation and info to `final_obs` and
-`final_info`, NEXT_STEP spends a call on the reset in which no step is taken, and DISABLED
-leaves the reset to the caller. `HostEnv` returns true last observations and costs in all
-three modes, and raises a `ValueError` if a number is not finite.
+Gymnasium's vector environments restart ended episodes in one of three modes. SAME_STEP
+returns the first observation of the next episode and moves the last observation and info to
+`final_obs` and `final_info`. Under NEXT_STEP, the call after the end of an episode only
+resets the environment and takes no step. DISABLED leaves the reset to the caller. In all
+three modes, `HostEnv` returns the true last observations and costs. It raises a
+`ValueError` if a number is not finite.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ class VectorStep(NamedTuple):
 
 
 class HostStep(NamedTuple):
-    """One step of a batch of environments. Arrays may share memory: do not write."""
+    """One step of a batch of environments. Arrays may share memory, so do not write to them."""
 
     observation: Observations
     """Observations to act on next: the first of a new episode where one ended."""
@@ -99,7 +100,7 @@ class HostStep(NamedTuple):
     valid: Bool[np.ndarray, " batch"]
     """False where this call only restarted an episode: there is no step to store."""
     metrics: dict[str, Float32[np.ndarray, " batch"]]
-    """Metrics of the environments by name; NaN where none was reported."""
+    """Metrics of the environments by name; NaN where a metric was not reported."""
 
 
 class HostEnv:
@@ -111,7 +112,7 @@ class HostEnv:
         self.steps = 0
         """Number of calls of `step`, for error messages."""
         self.class_name = metadata.class_name
-        """Class of the user's environment, else its registered name."""
+        """Class of the user's environment, or its registered name."""
         self._mode = _autoreset_mode(self.vector, name)
         self._box = checked_action_space(self.vector.single_action_space, name)
         self._low, self._high = self._box.low.reshape(-1), self._box.high.reshape(-1)
@@ -128,8 +129,9 @@ class HostEnv:
         """Observations on which the next actions are chosen; only set for a `cost_fn`."""
         self._is_wrapped = source.is_wrapped
         self.seeds_episodes = isinstance(self.vector, SyncVectorEnv | AsyncVectorEnv)
-        """Whether each episode can start from its own seed, not only the first ones."""
+        """Whether every episode, and not only the first, can start from a given seed."""
         self._resetting = np.zeros(self.num_envs, bool)
+        """Environments that the next call of `step` only resets (NEXT_STEP)."""
         self._elapsed = np.zeros(self.num_envs, int)
         known = {metric.name: metric for metric in metrics_of(name)}
         self.spec = EnvSpec(
@@ -147,15 +149,17 @@ class HostEnv:
 
         If `seeds_episodes`, `seed` may also be a sequence with one seed per environment.
         """
-        # Choice: Gymnasium gives sub-environment i the seed `seed + i`; runs with the seeds
-        # 0 and 1 would then share all but one of their environments' seeds. A vector
-        # environment of another class accepts a list of seeds if `takes_seeds` is True.
+        # Choice: every sub-environment gets an unrelated seed. Gymnasium would give
+        # sub-environment i the seed `seed + i`, and runs with the seeds 0 and 1 would then
+        # share all but one of their environments' seeds. A vector environment of another
+        # class gets a list of seeds only if its attribute `takes_seeds` is True.
         bare = self.vector.unwrapped
         takes_seeds = getattr(bare, "takes_seeds", False) is True
         takes_seeds |= isinstance(bare, SyncVectorEnv | AsyncVectorEnv)
         given: Any = seed
         if takes_seeds:
-            many = seed if isinstance(seed, Sequence) else seeds_of(seed, self.num_envs)
+            several = isinstance(seed, Sequence)
+            many = seed if several else derive_seeds(seed, self.num_envs)
             given = list(many)
         with self._explained("reset"):
             raw, _ = self.vector.reset(seed=given)
@@ -169,10 +173,10 @@ class HostEnv:
         action: Float[np.ndarray, "batch action"],
         seeds: Sequence[int] | None = None,
     ) -> HostStep:
-        """Take one action, in the box of the spec, in every environment.
+        """Step every environment with its action, which is within the bounds of `spec`.
 
-        If `seeds_episodes`, `seeds` may have one seed per environment, from which its next
-        episode starts if the present one ends with this step.
+        If `seeds_episodes`, `seeds` may have one seed per environment. An environment whose
+        episode ends with this step then starts the next episode from its seed.
         """
         step, readings, valid = self.advance(action)
         spec, restarted = self.spec, step.restarted
@@ -208,9 +212,13 @@ class HostEnv:
     def advance(
         self, action: Float[np.ndarray, "batch action"]
     ) -> tuple[VectorStep, Readings, Bool[np.ndarray, " batch"]]:
-        """Step without checks; return the step, its costs, and which rows are valid."""
-        taken = self._own_action(action)
-        # A copy, because an environment may write into the action that it receives.
+        """Step without checking the results.
+
+        Returns the step, its unchecked costs, and which rows are valid: a row is not valid
+        if the call only reset this environment.
+        """
+        taken = self._to_env_action(action)
+        # The action is copied, because an environment may write into its argument.
         with self._explained("step"):
             result = self.vector.step(taken.copy())
         values = unpack_step(result, self.spec.name)
@@ -240,7 +248,7 @@ class HostEnv:
 
     @contextmanager
     def _explained(self, call: str) -> Iterator[None]:
-        """Raise an error that says why a process ended: this one or an environment's own."""
+        """Raise a clear error if an environment calls `sys.exit` or its process ends."""
         place = f"{self.spec.name}.{call}, after {self.steps:,} steps"
         try:
             yield
@@ -251,8 +259,8 @@ class HostEnv:
                 vector._state = AsyncState.DEFAULT
                 vector.close(terminate=True)
             raise ValueError(
-                f"The process of an environment ended in {place}: it was killed, was out "
-                "of memory, or called exit. Train with vectorization='sync' to see why."
+                f"The process of an environment ended in {place}: it was killed, ran "
+                "out of memory or called exit. Train with vectorization='sync' to see why."
             ) from error
         except SystemExit as error:
             raise ValueError(
@@ -276,7 +284,7 @@ class HostEnv:
             inside = list(vector.get_attr("env_state"))
             known = all(state is not None for state in inside)
         else:
-            # A vector wrapper may hold further state, and none of Gymnasium's offers it.
+            # A vector wrapper may have further state, to which Gymnasium gives no access.
             known = hasattr(vector, "get_state") and hasattr(vector, "set_state")
             known = known and not isinstance(self.vector, VectorWrapper)
             inside = vector.get_state() if known else None
@@ -299,16 +307,17 @@ class HostEnv:
     def _restart(
         self, step: VectorStep, seeds: Sequence[int] | None
     ) -> tuple[Any, Observations, Observations]:
-        """Restart ended episodes where the vector environment does not, or with seeds.
+        """Restart ended episodes if `seeds` are given or the mode is DISABLED.
 
-        Returns the observations to act on, raw and flat, and the true next observations.
+        Returns the observations for the next action, raw and flat, and the true next
+        observations.
         """
         raw, ended = step.observation, step.ended
         flat = self._flatten_batch(raw)
-        # Counting is several times faster than `any` on arrays this small. Under
-        # NEXT_STEP the next call of `step` restarts the ended episodes.
+        # Counting is several times faster than `any` on arrays this small.
         if not np.count_nonzero(ended):
             return raw, flat, flat
+        # Under NEXT_STEP, the next call of `step` restarts the ended episodes.
         if self._mode is AutoresetMode.NEXT_STEP and seeds is None:
             return raw, flat, flat
         reached = flat
@@ -325,7 +334,7 @@ class HostEnv:
         return raw, np.where(ended[:, None], first, flat), reached
 
     def _flatten_batch(self, observation: Any) -> Observations:
-        """Reshape boxes at once; flatten other spaces row by row."""
+        """Flatten a batch of observations: boxes all at once, other spaces row by row."""
         if self._box_shape is None:
             return np.stack([*map(self._flatten_one, self._split(observation))])
         array = np.asarray(observation)
@@ -334,11 +343,12 @@ class HostEnv:
                 f"{self.spec.name} returned observations of shape {array.shape}, but its "
                 f"spaces have the shape {self._box_shape}. Make the two agree."
             )
-        # Always a copy: a vector environment may write its next batch into this array.
+        # This is always a copy, because a vector environment may write its next batch into
+        # the same array.
         return array.astype(np.float32).reshape(self.num_envs, -1)
 
     def _remember(self, observation: Any) -> None:
-        # A copy, because environments may reuse the array.
+        # This is a copy, because environments may reuse the array.
         if self._cost_fn is not None:
             self._before = deepcopy(self._split(observation))
 
@@ -346,7 +356,8 @@ class HostEnv:
         """Split a batch into observations as single environments return them."""
         return list(iterate(self.vector.observation_space, observation))
 
-    def _own_action(self, action: np.ndarray) -> np.ndarray:
+    def _to_env_action(self, action: np.ndarray) -> np.ndarray:
+        """Check a batch of actions; return it in the dtype and shape of the environment."""
         expected = (self.num_envs, self._low.size)
         if action.shape != expected:
             raise ValueError(
@@ -354,7 +365,7 @@ class HostEnv:
                 f"actions), got {action.shape}."
             )
         self._finite(action, "action")
-        # Numerics: scaling to the box may leave it by a rounding error.
+        # Numerics: a rounding error may move a scaled action out of the box.
         inside = np.minimum(np.maximum(action, self._low), self._high)
         return inside.astype(self._box.dtype, copy=False).reshape(self._action_shape)
 
@@ -369,7 +380,7 @@ class HostEnv:
         )
 
     def _check_length(self, valid: np.ndarray, ended: np.ndarray) -> None:
-        """Raise if a vector environment does not end its episodes in time."""
+        """Raise an error if a vector environment does not end its episodes in time."""
         self._elapsed = (self._elapsed + 1) * valid
         limit = self.spec.episode_length
         if limit is not None and np.count_nonzero(self._elapsed > limit):
@@ -382,15 +393,15 @@ class HostEnv:
         self._elapsed[ended] = 0
 
 
-def seeds_of(seed: int | Sequence[int], count: int) -> list[int]:
-    """Return `count` seeds; a longer list starts with the same seeds."""
+def derive_seeds(seed: int | Sequence[int], count: int) -> list[int]:
+    """Return `count` seeds made from `seed`; a longer list starts with the same seeds."""
     return [int(one) for one in np.random.SeedSequence(seed).generate_state(count)]
 
 
 def _autoreset_mode(vector: AnyVector, name: str) -> AutoresetMode:
-    """Return the declared mode.
+    """Return the autoreset mode that a vector environment declares.
 
-    If none is declared, an error is raised: a guess could give wrong last observations.
+    If it declares none, an error is raised: a guess could give wrong last observations.
     """
     mode = vector.metadata.get("autoreset_mode")
     try:

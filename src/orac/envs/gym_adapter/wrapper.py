@@ -1,15 +1,18 @@
 """Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
-`make` builds vector environments from these wrappers. A wrapper flattens observations,
-ends episodes at the time limit, and puts only the cost and the requested metrics in `info`:
-Gymnasium batches infos in the type of the first value, so a cost of 0.7 in one environment
-would become 0 if another one reported the integer 0. Worker processes import this module,
-which does not import JAX.
+`make` builds vector environments from these wrappers, except for ids that have a vector
+environment of their own, such as those of Safety-Gymnasium: there `vector.HostEnv` reads the
+costs with `costs.CostReader`. A wrapper flattens observations,
+ends episodes at the time limit, and puts only the cost and the requested metrics in `info`,
+all as floats. The type matters, because Gymnasium batches infos in the type of the first
+value: a cost of 0.7 would become 0 if the first environment reported the integer 0. Worker
+processes import this module, so it does not import JAX.
 
-An environment offers its state with `get_state()` and `set_state(state)`; the state of
-its random generator and of Gymnasium's time limits are saved with it. If a wrapper around
-the environment may have further state, the saved state is None; so a saved state is always
-complete. States are plain data: JSON and NumPy can write them without pickling.
+The state of an environment can be saved if it has the methods `get_state()` and
+`set_state(state)`. The states of its random generator and of Gymnasium's time limits are
+saved too. If a wrapper around the environment may have further state, None is saved, so
+that a saved state is always complete. States are plain data, which JSON and NumPy can
+write without pickling.
 """
 
 from collections.abc import Callable
@@ -46,7 +49,7 @@ TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 
 
 class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Flattens observations and reports costs; everything else is passed on to the environment."""
+    """Flattens observations, reports costs and ends episodes at the time limit."""
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                 getattr(env, "observation_space", None)
             ),
         )
-        # Gymnasium only declares the two spaces; an environment may lack them.
+        # Gymnasium declares the two spaces but does not set them, so they may be missing.
         checked_action_space(getattr(env, "action_space", None), metadata.name)
         space = getattr(env, "observation_space", None)
         size, self.flatten = make_flatten(space, metadata.name)
@@ -134,15 +137,15 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "float(reward)."
             )
         ends = [
-            _as_flag(value, word, name)
-            for word, value in (("terminated", terminated), ("truncated", truncated))
+            _as_flag(value, flag, name)
+            for flag, value in (("terminated", terminated), ("truncated", truncated))
         ]
         is_truncated = ends[1] or self._elapsed >= self._limit
         return flat, number, ends[0], is_truncated, reported
 
     @property
     def env_state(self) -> dict[str, Any] | None:
-        """State of the environment as plain data; None where it is not available."""
+        """State of the environment as plain data; None if it is not available."""
         inside = None if self._elapsed is None else get_env_state(self.env)
         own = {"elapsed": self._elapsed, "observation": self._observation}
         return None if inside is None else {"environment": inside, **own}
@@ -154,13 +157,13 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation = state["observation"]
 
     def _remember(self, observation: Any) -> None:
-        # A copy, because an environment may write its next observation into this one.
+        # Copy it, because an environment may reuse the same array for its next observation.
         if self._cost_fn is not None:
             self._observation = deepcopy(observation)
 
 
-def _as_flag(value: Any, word: str, name: str) -> bool:
-    """Convert an end flag to bool.
+def _as_flag(value: Any, flag: str, name: str) -> bool:
+    """Convert the value of `terminated` or `truncated` to bool.
 
     Only booleans and integers are accepted, because bool("False") is True.
     """
@@ -169,8 +172,8 @@ def _as_flag(value: Any, word: str, name: str) -> bool:
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "bui":
         raise ValueError(
-            f"{name} returned {value!r} as {word}, which is not true or false. Return "
-            f"bool({word})."
+            f"{name} returned {value!r} as {flag}, which is not true or false. Return "
+            f"bool({flag})."
         )
     return bool(array.item())
 
@@ -185,7 +188,7 @@ def _as_number(value: Any) -> float | None:
 
 
 def get_env_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
-    """Return everything that `set_env_state` needs, or None if it is not available."""
+    """Return the state that `set_env_state` restores, or None if it is not available."""
     owner = _state_owner(env)
     state = None if owner is None else owner.get_state()
     if owner is None or not is_plain(state):
@@ -228,9 +231,10 @@ def is_plain(value: Any) -> bool:
 
 
 def _state_owner(env: gymnasium.Env[Any, Any]) -> Any:
-    """Return the outermost layer with both methods, or None.
+    """Return the outermost layer that has `get_state` and `set_state`.
 
-    None is also returned if a layer outside of it may hold further state.
+    Returns None if there is no such layer, or if a layer outside of it may have further
+    state.
     """
     layer: Any = env
     while not (hasattr(layer, "get_state") and hasattr(layer, "set_state")):
@@ -257,7 +261,7 @@ def make_wrapped(
 ) -> CostWrapper:
     """Call a factory and wrap the environment that it returns.
 
-    The registered length of an id counts only if no `episode_length` was given.
+    The episode length registered for an id is used only if no `episode_length` was given.
     """
     env = make()
     if isinstance(env, VectorEnv):
@@ -279,7 +283,7 @@ def make_wrapped(
 
 
 def make_registered(env_id: str, make: Callable[[], Any]) -> Any:
-    """Call `make` for a registered id, and explain why it cannot be made."""
+    """Call `make` for a registered id. If it fails, the `ValueError` explains why."""
     try:
         return make()
     except (gymnasium.error.Error, TypeError, ImportError) as error:
@@ -293,6 +297,6 @@ def length_error(metadata: EnvMetadata, given: int | None) -> ValueError:
     """Return the error for an episode length that differs from the environment's own."""
     return ValueError(
         f"episode_length is {given}, but {metadata.name} ends its episodes after "
-        f"{metadata.episode_length} steps by itself. Leave episode_length out, or make it "
-        "with another limit."
+        f"{metadata.episode_length} steps by itself. Leave episode_length out, or make the "
+        "environment with another limit."
     )

@@ -1,9 +1,10 @@
-"""Drawings of GuardedMaze: an image of one state, and a figure with trajectories.
+"""Drawings of GuardedMaze: an image of one state, and pictures of trajectories.
 
-`draw_state` makes the image that `render_mode="rgb_array"` returns, with NumPy only.
-`plot_trajectories` needs matplotlib, which is imported when it is called. Colours are those
-of Okabe and Ito, which people with colour vision deficiencies can tell apart. Each also has
-a letter, a hatching or a line style, so that the pictures can be read without colours.
+`draw_state` makes the image that `render_mode="rgb_array"` returns and needs only NumPy.
+`draw_text` draws for a terminal. `plot_trajectories` needs matplotlib, which is imported
+when the function is called. The colours are those of Okabe and Ito, which people with
+colour vision deficiencies can tell apart. In figures, cells and lines also differ by
+letters, hatching or line styles, so that the figures can be read without colours.
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ _COST_STYLE = {"marker": "X", "s": 160, "c": "#FFFFFF", "edgecolors": "#000000"}
 _LETTER_STYLE = {"ha": "right", "fontsize": 10, "weight": "bold", "zorder": 6}
 
 Maze = Any
-"""A `GuardedMaze`, whose module imports this one and so cannot be imported here."""
+"""A `GuardedMaze`. Its module imports this one, so the class cannot be imported here."""
 
 
 class Trajectory(NamedTuple):
@@ -52,7 +53,7 @@ class Trajectory(NamedTuple):
 
     label: str
     positions: np.ndarray
-    """Positions from the start on: one more than there are steps."""
+    """Positions including the start, so there is one more position than steps."""
     rewards: np.ndarray
     costs: np.ndarray
     guard: bool | None = None
@@ -65,10 +66,10 @@ as high as wide."""
 
 
 def draw_text(layout: MazeMap, paths: Sequence[np.ndarray]) -> Any:
-    """Return a drawing of the maze and of paths in it for a terminal, as rich's `Text`.
+    """Return a drawing of the maze and of paths through it as rich's `Text`, for a terminal.
 
-    Each path is an array of positions. Colours are those of the other drawings, and
-    coloured cells have their letter too.
+    Each path is an array of positions. The colours are the same as in the other drawings,
+    and red, pink, bonus and goal cells also show their letter.
     """
     from rich.style import Style
     from rich.text import Text
@@ -80,7 +81,7 @@ def draw_text(layout: MazeMap, paths: Sequence[np.ndarray]) -> Any:
             signs[y * TEXT_ROWS + 1, x * TEXT_COLUMNS] = letter
     dots = np.zeros((rows, columns), bool)
     for path in paths:
-        # Points between two positions, so that a long step leaves no gap.
+        # Points are added between two positions, so that a long step leaves no gap.
         share = np.linspace(0, 1, 8)[:, None, None]
         points = path[:-1] * (1 - share) + path[1:] * share
         # Cell (i, j) is centred on the point (i, j).
@@ -106,7 +107,7 @@ def draw_state(state: Any, layout: MazeMap) -> np.ndarray:
     The guard is not drawn, because agents that learn from images must not see it.
     """
     size = CELL_PIXELS
-    # The image is drawn with its first row at the bottom, as coordinates grow.
+    # Row 0 of this array is the bottom of the maze. The last line flips the image.
     image = np.zeros((layout.height * size, layout.width * size, 3), np.uint8)
     for x, y in np.ndindex(layout.width, layout.height):
         letter = layout.letter((x, y))
@@ -202,7 +203,7 @@ def _draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> None:
     for step in np.flatnonzero(trajectory.costs):
         point = x[step + 1], y[step + 1]
         axes.scatter(*point, zorder=5, **_COST_STYLE)
-        # The offset grows with the number so that tags of trajectories do not overlap.
+        # The offset grows with the number, so that labels of two episodes do not overlap.
         axes.annotate(
             f"cost {trajectory.costs[step]:g}",
             point,
@@ -227,7 +228,7 @@ def draw_map(axes: Any, maze: Maze) -> None:
     for x, y in np.ndindex(layout.width, layout.height):
         letter = layout.letter((x, y))
         axes.add_patch(_cell_patch(matplotlib, letter, (x, y)))
-        # Of adjacent cells with the same letter, only the lower right one shows it.
+        # In a block of cells with the same letter, only the lower right cell shows it.
         neighbours = (x + 1, y), (x, y - 1)
         if letter in _HATCHES and letter not in map(layout.letter, neighbours):
             axes.text(x + 0.42, y - 0.42, letter, **_LETTER_STYLE)

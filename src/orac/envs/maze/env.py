@@ -1,10 +1,11 @@
 """GuardedMaze: a constrained maze whose shortest path is usually cheap and rarely expensive.
 
-The maze of Greenberg et al. 2022 (arXiv 2205.05138) as a constrained problem. Crossing the
-red cell costs 2, or 20 if a guard is present; the guard is drawn once per episode and never
-observed. The long path around it crosses a pink cell, which costs 4. All methods are pure
-functions and work for one maze or for a batch with leading axes. Given its noise a step is
-deterministic (`GuardedMaze.transition`).
+This is the maze of Greenberg et al. 2022 (arXiv 2205.05138) as a constrained problem.
+Crossing the red cell costs 2, or 20 if a guard is present. Whether there is a guard is
+drawn once per episode, and the agent never observes it. The long path avoids the red cell
+but crosses a pink cell, which costs 4. `reset` and `step` are pure functions and work for
+one maze or for a batch with leading axes. `transition` is a deterministic step that takes
+its noise as an argument.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,32 +63,35 @@ class GuardedMaze:
     map: str = "8x8"
     """`"8x8"`, `"16x16"`, or a map drawn as text (see `orac.envs.maze.maps`)."""
     pink_cell: Cell | None = None
-    """Position of the pink cell. None keeps the map's own, which is (6, 4) on 8x8."""
+    """Position of the pink cell. None leaves it where the map has it: (6, 4) on 8x8."""
     red_cost: float = 2.0
     """Cost of the red cell without a guard."""
     guard_cost: float = 20.0
     """Cost of the red cell with a guard."""
     pink_cost: float = 4.0
     cost_mode: str = "episode"
-    """`"episode"` charges a colour once per episode, `"entry"` each time it is entered."""
+    """`"episode"` charges each colour at most once per episode. `"entry"` charges it each
+    time the agent enters it."""
     action_noise: float = 0.2
-    """Standard deviation of the noise on each coordinate of a move."""
+    """Standard deviation, in cells, of the noise on each coordinate of a move."""
     step_scale: float = 1.0
-    """Distance, in cells, of a full action along one axis."""
+    """Distance, in cells, that a full action moves the agent along one axis."""
     goal_reward: float | None = None
-    """None: twice the side of the map, 16 on 8x8."""
+    """Reward at the goal. None means twice the longer side of the map: 16 on 8x8."""
     step_reward: float = -1.0
     """Reward of each of the first `num_paid_steps` steps. Later steps give 0."""
     num_paid_steps: int | None = None
-    """None: four times the side of the map, 32 on 8x8."""
+    """Number of steps that give `step_reward`. None means four times the longer side of
+    the map: 32 on 8x8."""
     bonus: float = 1.0
-    """Reward of the bonus cell, once per episode."""
+    """Reward of the bonus cell, which is given once per episode."""
     time_limit: int | None = None
-    """None: the map's own limit, 100 on 8x8."""
+    """Maximum number of steps of an episode. None uses the map's limit: 100 on 8x8."""
     start_box: Box | None = None
-    """(x_low, y_low, x_high, y_high). None: the map's own, (0.6, 0.6, 3.6, 3.6) on 8x8."""
+    """Rectangle in which episodes start, as (x_low, y_low, x_high, y_high). None uses the
+    map's rectangle: (0.6, 0.6, 3.6, 3.6) on 8x8."""
     normalize_obs: bool = False
-    """Scale the observation so that the area inside the walls is [-1, 1]."""
+    """Scale observations so that both coordinates are in [-1, 1] inside the walls."""
 
     METRICS: ClassVar = (
         MetricSpec(
@@ -198,10 +202,11 @@ class GuardedMaze:
         action: Float[Array, "*batch 2"],
         noise: Float[Array, "*batch 2"],
     ) -> tuple[MazeState, Step]:
-        """Take one step, given its standard normal noise.
+        """Take one step with the given standard normal noise.
 
-        A move is rejected as a whole when its end or its midpoint lies in a wall. Costs
-        also count the cell of the midpoint; the bonus and the goal only that of the end.
+        A move is rejected as a whole if its end or its midpoint lies in a wall. Costs are
+        charged for the cells of both points, but the bonus and the goal count only if the
+        move ends there.
         """
         before = self._flags_at(state.xy)
         upper = jnp.array(self._upper_corner)
@@ -251,8 +256,9 @@ class GuardedMaze:
     ) -> tuple[MazeState, Float[Array, "*batch 2"]]:
         """Move the agent to `options["xy"]` and set the guard to `options["guard"]`.
 
-        Returns the new state and its observation. An option is one value for the whole
-        batch or one value per maze. This is for demonstrations and tests, outside of jit.
+        Returns the new state and its observation. Both options may be left out. Each is one
+        value for the whole batch or one value per maze. This method is meant for
+        demonstrations and tests, and cannot be compiled.
         """
         for name in options:
             check_choice("A reset option", name, RESET_OPTIONS)
@@ -283,7 +289,7 @@ class GuardedMaze:
         return observation * (upper - 1) / 2 + upper / 2
 
     def _observe(self, xy: Any) -> Any:
-        """Return the observation at a position, as NumPy or JAX like the position."""
+        """Return the observation at a position, as the same kind of array."""
         if not self.normalize_obs:
             return xy
         upper = np.array(self._upper_corner, np.float32)
@@ -302,7 +308,7 @@ class GuardedMaze:
         return jnp.asarray(table.reshape(-1))[index]
 
     def _cost_bound(self) -> float:
-        """Return an upper bound on an episode's cost, which is loose in mode "entry"."""
+        """Return an upper bound on an episode's cost. It is loose in the mode "entry"."""
         red = max(self.red_cost, self.guard_cost) if self.layout.cells("R") else 0.0
         pink = self.pink_cost if self.layout.cells("P") else 0.0
         charges = 1 if self.cost_mode == "episode" else self.episode_length
@@ -325,7 +331,7 @@ def check_parameters(maze: Any) -> None:
         check_range("goal_reward", maze.goal_reward)
     for name, low in (("num_paid_steps", 0), ("time_limit", 1)):
         if (value := getattr(maze, name)) is not None:
-            check_count(name, value, low, "None uses the map's own number of steps.")
+            check_count(name, value, low, "None uses the default of the map.")
     if not isinstance(maze.map, str):
         raise ValueError(
             f"map must be the name of a map or a map drawn as text, got {maze.map!r}."

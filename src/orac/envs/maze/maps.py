@@ -1,11 +1,11 @@
 """Maps of GuardedMaze: two named maps, and a parser for maps drawn as text.
 
-A map is drawn with y upwards, as in a plot, with one character per cell:
+A map is drawn with one character per cell. As in a plot, y grows upwards:
 
     # wall   . free   s start   R red (guarded)   P pink   B bonus   G goal
 
-Cell (i, j) is centred on the point (i, j). The outer ring must be wall, so that no agent
-leaves the map. This module contains only geometry: no rewards, no costs, no JAX.
+Cell (i, j) is centred on the point (i, j). The outermost cells must be walls, so that no
+agent leaves the map. This module contains only geometry: no rewards, no costs, no JAX.
 """
 
 import functools
@@ -23,7 +23,7 @@ _FLAG_OF = {"#": WALL, ".": 0, "s": 0, "R": RED, "P": PINK, "B": BONUS, "G": GOA
 
 Cell = tuple[int, int]
 Box = tuple[float, float, float, float]
-"""x_low, y_low, x_high, y_high."""
+"""A rectangle: (x_low, y_low, x_high, y_high)."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class MazeMap:
     rows: tuple[str, ...]
     """Rows of equal width, the top row first."""
     start_box: Box
-    """Episodes start uniformly in this rectangle."""
+    """Rectangle from which the start of an episode is drawn uniformly."""
     time_limit: int
-    """Default number of steps of an episode."""
+    """Default maximum number of steps of an episode."""
 
     @property
     def width(self) -> int:
@@ -65,7 +65,8 @@ class MazeMap:
         return np.array([[_FLAG_OF[c] for c in column] for column in columns], np.int32)
 
 
-# The maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink cells.
+# This is the maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink
+# cells.
 # Choice: the paper does not state the pink cell's position; (6, 4) is one cell away from
 # both bonus and goal.
 _SMALL = """
@@ -79,7 +80,7 @@ _SMALL = """
     # # # # # # # #
 """
 
-# The larger maze of the same authors ("mode 2"). It has neither bonus nor pink cell.
+# This is the larger maze of the same authors ("mode 2"). It has no bonus or pink cell.
 _LARGE = """
     ################
     #..............#
@@ -99,8 +100,9 @@ _LARGE = """
     ################
 """
 
-# Drawing, start box and time limit. The small maze's start box ends inside its fourth row
-# of cells, so it cannot be derived from the drawing.
+# Drawing, start box and time limit of each map. A box of None is derived from the drawing.
+# This is not possible for the small maze, whose box ends inside the fourth row and column
+# of start cells.
 _NAMED: dict[str, tuple[str, Box | None, int | None]] = {
     "8x8": (_SMALL, (0.6, 0.6, 3.6, 3.6), 100),
     "16x16": (_LARGE, None, 1920),
@@ -113,11 +115,11 @@ def load_map(
     start_box: Box | None = None,
     pink_cell: Cell | None = None,
 ) -> MazeMap:
-    """Return a named map, or parse one drawn as text with several lines.
+    """Return a named map, or parse a map that is drawn as text with several lines.
 
     `start_box` replaces the map's start box and `pink_cell` moves its pink cell. On a drawn
-    map, episodes start in the rectangle of its `s` cells, at least 0.1 from its edge, and
-    have a time limit of 100 steps for every 8 cells of the map's longer side.
+    map, episodes start in the rectangle of the `s` cells, at least 0.1 away from its edge,
+    and have a time limit of 100 steps for every 8 cells of the map's longer side.
     """
     if "\n" in map:
         text, own_box, time_limit = map, None, None
@@ -129,7 +131,7 @@ def load_map(
             f"{map!r}.{did_you_mean(map, _NAMED)}"
         )
     rows = _parse_rows(text)
-    # This comes before the pink cell moves, because it may move to a start cell.
+    # The box is computed before the pink cell moves, which may replace an `s` cell.
     box = start_box or own_box or _box_of_start_cells(rows)
     if pink_cell is not None:
         rows = _move_pink(rows, pink_cell)
@@ -139,7 +141,7 @@ def load_map(
 
 
 def cell_of(coordinate: float) -> int:
-    """Return the cell in which a coordinate lies; halves are rounded up."""
+    """Return the index of the cell in which a coordinate lies; halves are rounded up."""
     return int(np.floor(coordinate + 0.5))
 
 
@@ -221,7 +223,8 @@ def _check_start_reaches_goal(rows: tuple[str, ...], box: Box) -> None:
     queue = deque(reached)
     while queue:
         x, y = queue.popleft()
-        # Only cells that share a side: a diagonal move between two walls depends on noise.
+        # Only cells that share a side count as connected, because a diagonal move between
+        # two walls succeeds only with the right noise.
         for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
             if cell not in walls and cell not in reached:
                 reached.add(cell)

@@ -1,9 +1,10 @@
 """Safety-Gymnasium's tasks as Gymnasium environments, single and vectorised.
 
 A step returns Gymnasium's five values, and the cost is in `info`. This module provides the
-spaces, seeds, time limits, saved states and rendering. Tasks for which the fast path was
-verified to give the package's trajectories are simulated by the fast path, and all other
-tasks by the package's own code.
+spaces, seeds, time limits, saved states and rendering. The fast path (`fast_path`)
+simulates those tasks for which it was verified to give the same trajectories as
+Safety-Gymnasium, which is called the package here. The package's own code simulates all
+other tasks.
 """
 
 import warnings
@@ -23,7 +24,10 @@ from orac.envs.safety.tasks import Task, parse_id
 
 @runtime_checkable
 class Simulation(Protocol):
-    """A simulated task: `FastSimulation` or one of the package's own."""
+    """Interface of a simulation of one task.
+
+    `FastSimulation`, `NavigationSimulation` and `VelocitySimulation` implement it.
+    """
 
     @property
     def model(self) -> Any: ...
@@ -40,16 +44,24 @@ class Simulation(Protocol):
 class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     """One environment, for example `SafetyEnv("SafetyPointGoal1-v0")`.
 
-    `info` always contains `cost` (0 or 1), `goal_met` and `goals` (goals met in this
-    episode), and the components of the cost under the package's names. The unwrapped
-    environment declares `step_cost_bound`, `cost_names` and `metric_names`, and, if it ends
-    episodes itself, `episode_length` and `cost_bound`.
+    `info` always contains `cost` (0 or 1), `goal_met` and `goals` (the number of goals met
+    in this episode). After a step it also contains the package's entries, such as the
+    components of the cost. The unwrapped environment declares `step_cost_bound`,
+    `cost_names` and `metric_names`, and, if it ends episodes itself, `episode_length` and
+    `cost_bound`.
 
-    Arguments: `timestep`, seconds per physics step (None keeps the package's);
-    `episode_length`, steps per episode (None keeps the package's); `fast`, True to require
-    the fast path, False to require the package's own code; `camera`, "above" or one of the
-    model's cameras. The registered ids add `time_limit`, the steps after which Gymnasium's
-    wrapper, or another one, ends an episode; `max_episode_steps` changes it.
+    Args:
+        task: One of the package's ids.
+        timestep: Seconds per physics step. None uses the package's value.
+        episode_length: Steps per episode. None uses the task's own number.
+        time_limit: Steps after which a wrapper, such as Gymnasium's `TimeLimit`, ends an
+            episode. The registered ids set it. None means that no wrapper does.
+        fast: True requires the fast path, False the package's own code. None uses the
+            fast path if it supports the task.
+        render_mode: None or "rgb_array".
+        width: Width of an image in pixels.
+        height: Height of an image in pixels.
+        camera: "above", or the name of one of the model's cameras.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -57,7 +69,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     METRICS = (MetricSpec("goals", "goals", "higher"),)
     metric_names = tuple(metric.name for metric in METRICS)
     step_cost_bound = 1.0
-    """Largest cost of a step: costs are 0 or 1."""
+    """Largest cost of a step. The cost of a step is 0 or 1."""
 
     def __init__(
         self,
@@ -104,13 +116,13 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in a new layout.
 
-        A seed starts a new sequence of layouts; without one, the next layout of the
-        present sequence is used.
+        A seed starts a new sequence of layouts. Without a seed, the next layout of the
+        current sequence is used.
         """
         super().reset(seed=seed)
         if seed is not None:
             if seed >= 2**32:
-                # The package's generators take 32 bits; a longer seed is hashed.
+                # The package's generators accept 32 bits, so a longer seed is hashed.
                 seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
             self._simulation.seed(seed)
         elif not self._seeded:
@@ -119,11 +131,12 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         return self._begin_episode(), {"cost": 0.0, "goal_met": False, "goals": 0.0}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one step of the task, which is ten steps of the physics."""
+        """Take one step, which is ten physics steps in all tasks but the velocity tasks."""
         action = np.array(action, np.float64)
         if action.shape != self.action_space.shape or not np.isfinite(action.sum()):
             raise ValueError(
-                f"An action must be {self.action_space.shape} finite numbers, got {action}."
+                f"An action must be finite numbers of shape {self.action_space.shape}, got "
+                f"{action}."
             )
         if self._ended:
             raise RuntimeError(
@@ -139,11 +152,11 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         return observation, reward, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
-        """Return plain data from which `set_state` continues.
+        """Return the state as plain data, from which `set_state` can continue.
 
-        The state is the random state at the start of the episode and the actions since
-        then. Repeating them gives the same bits in both simulations, and no part of the
-        package's internal state can be missed.
+        It consists of the random state at the start of the episode and the actions since
+        then. Repeating these actions gives the same bits in every kind of simulation, and
+        no part of the package's internal state can be missed.
         """
         if not self._seeded:
             raise RuntimeError("There is no state before the first reset().")
@@ -152,7 +165,7 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         return {"start": self._initial_random_state, "actions": actions}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to the point where `get_state` was called by repeating its actions."""
+        """Restore a state from `get_state` by repeating the actions of the episode."""
         self._seeded = True
         self._simulation.set_random_state(state["start"])
         self._begin_episode()
@@ -160,21 +173,24 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
             self.step(action)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return an image; a red ball around the agent marks a step with a cost."""
+        """Return an image, or None without a render mode.
+
+        A red ball around the agent marks a step with a cost.
+        """
         if self.render_mode is None:
             return None
-        # Imported here because training needs no graphics.
+        # This is imported here, because training needs no graphics.
         from orac.envs.safety.render import Renderer
 
         simulation = self._simulation
         if self._renderer is None:
             self._renderer = Renderer(simulation.model, **self._renderer_settings)
-        # Body 0 is MuJoCo's world body and body 1 the agent.
+        # Body 0 is MuJoCo's world body, and body 1 is the agent.
         agent = simulation.data.xpos[1] if self._cost else None
         return self._renderer.render(simulation.model, simulation.data, agent)
 
     def close(self) -> None:
-        """Free the graphics memory."""
+        """Free the graphics memory and close the simulation."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
@@ -189,9 +205,9 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 class SafetyVectorEnv(SyncVectorEnv):
     """`num_envs` environments of one task, stepped one after another in this process.
 
-    Other arguments are those of `SafetyEnv`; `max_episode_steps` is another name of
-    `episode_length`. Ended episodes restart within the same step. Unlike
-    Gymnasium's class, it declares its metadata and can save its state.
+    All other arguments are those of `SafetyEnv`, and `max_episode_steps` is another name
+    for `episode_length`. Ended episodes restart within the same step. Unlike Gymnasium's
+    `SyncVectorEnv`, this class declares its metadata and can save its state.
     """
 
     cost_names, metric_names = SafetyEnv.cost_names, SafetyEnv.metric_names
@@ -236,11 +252,11 @@ class SafetyVectorEnv(SyncVectorEnv):
         return super().step(actions)
 
     def get_state(self) -> dict[str, Any]:
-        """Return plain data from which `set_state` continues."""
+        """Return the states of all environments as plain data for `set_state`."""
         return {"environments": [env.get_state() for env in self.envs]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to the point where `get_state` was called."""
+        """Restore the states that `get_state` returned."""
         states = state["environments"]
         if len(states) != self.num_envs:
             raise ValueError(
@@ -254,10 +270,10 @@ class SafetyVectorEnv(SyncVectorEnv):
 def episode_limit(
     episode_length: int | None, max_episode_steps: int | None, time_limit: int | None
 ) -> int | None:
-    """Return the episode length that the environments of a vector environment get.
+    """Return the episode length for the environments of a vector environment.
 
-    Gymnasium always passes `max_episode_steps` from its registry, so it counts as a
-    request only where it differs from the id's own `time_limit`.
+    Gymnasium always passes `max_episode_steps` from its registry, so this argument counts
+    as a request only if it differs from the `time_limit` of the id.
     """
     length = checked_setting("episode_length", episode_length)
     limit = checked_setting("time_limit", time_limit)
@@ -275,7 +291,7 @@ def episode_limit(
 def _own_episode_length(
     task: Task, episode_length: int | None, time_limit: int | None
 ) -> int | None:
-    """Return after how many steps to truncate; None if the id's time limit does it."""
+    """Return after how many steps `SafetyEnv` truncates episodes; None if a wrapper does."""
     length = checked_setting("episode_length", episode_length)
     limit = checked_setting("time_limit", time_limit)
     if limit is None:
@@ -301,7 +317,7 @@ def checked_setting(name: str, value: Any) -> Any:
     elif name == "timestep":
         advice = (
             "It is in seconds: 0.006 for Point and 0.01 for Car in the paper. Leave it "
-            "out for the package's own."
+            "out to use the package's value."
         )
         check_range(name, value, 0, open_low=True, advice=advice)
     elif name == "fast" and not isinstance(value, bool):
@@ -319,7 +335,7 @@ def _open(
 ) -> tuple[Any, Simulation, bool]:
     """Return the package's environment, the simulation, and whether it is the fast path."""
     import_compat.load()
-    # Imported here, so that the ids exist without MuJoCo and an error says what to install.
+    # These are imported here, so that ids can be listed without MuJoCo.
     from orac.envs.safety import package_backend
     from orac.envs.safety.fast_path import FastSimulation, unsupported_reason
 

@@ -1,10 +1,11 @@
-"""Fast simulation of the package's Goal and Button tasks for Point and Car.
+"""Fast simulation of Safety-Gymnasium's Goal and Button tasks for Point and Car.
 
-Physics, random numbers and every decision equal the package's. It is several times faster
-because names are looked up once, the lidar reads all objects at once, MuJoCo computes
-forward kinematics once instead of four times per step, and a reset does not compile the
-package's sky textures. `unsupported_reason` tells which tasks may use it: those for which
-`tests/envs/safety/test_fast_path.py` compared it with the package.
+The physics, the random numbers and every decision are the same as in the package. The fast
+path is several times faster because names are looked up once, the lidar reads all objects
+at once, MuJoCo computes forward kinematics once instead of four times per step, and a reset
+does not compile the package's sky textures. `unsupported_reason` returns why a task cannot
+use the fast path. The supported tasks are those that `tests/envs/safety/test_fast_path.py`
+compares with the package.
 """
 
 # MuJoCo is compiled and has no stubs.
@@ -33,15 +34,16 @@ class Rules:
     """Constants of one task; `read_rules` reads them from the package's task object."""
 
     goal_size: float
-    """A goal is met within this distance. A button is met by touch instead."""
+    """Distance within which a goal is met. A goal button must be touched instead."""
     has_buttons: bool
     hazard_size: float | None
-    """Hazards cost within this distance; None if there are no hazards."""
+    """Distance within which a hazard has a cost; None if no hazard has a cost."""
     buttons_cost: bool
     gremlins_cost: bool
     vases_cost: bool
     vase_speed: float
-    """A vase costs if it moves at least this fast, in metres per second, or is touched."""
+    """Minimum speed, in metres per second, at which a moving vase has a cost. A touched
+    vase always has one."""
     distance_reward: float
     goal_reward: float
     reward_limit: float
@@ -58,7 +60,7 @@ class Rules:
         return distance <= self.goal_size
 
     def reward(self, previous: float, distance: float, met: bool) -> float:
-        """Return the progress towards the goal plus the bonus, clipped by the limit."""
+        """Return the reward for progress towards the goal and for meeting it, clipped."""
         reward = (previous - distance) * self.distance_reward
         if met:
             reward += self.goal_reward
@@ -90,7 +92,7 @@ class Rules:
 
 
 def read_rules(task: Any) -> Rules:
-    """Read the rules of a package task that `fast_path.unsupported_reason` accepts."""
+    """Read the rules from a task object of the package that the fast path supports."""
     kinds = {kind.name: kind for kind in task._obstacles}
     buttons, hazards = kinds.get("buttons"), kinds.get("hazards")
     vases, gremlins = kinds.get("vases"), kinds.get("gremlins")
@@ -113,10 +115,10 @@ def read_rules(task: Any) -> Rules:
 class Lidar:
     """The package's pseudo-lidar, computed for all objects at once.
 
-    Each kind of object has a full circle of bins. A reading is 1 where an object touches
-    the agent and 0 from `max_distance` on; the nearest object counts. An object also shows
-    in the two neighbouring bins, weighted by its position within its own bin, so that
-    readings change smoothly.
+    Each kind of object has a full circle of bins. A reading falls from 1 for an object at
+    the agent's position to 0 at `max_distance`, and the nearest object in a bin counts. An
+    object also shows in the two neighbouring bins, weighted by its position within its own
+    bin, so that readings change smoothly.
     """
 
     def __init__(
@@ -125,7 +127,8 @@ class Lidar:
         self._shape = (len(counts), num_bins)
         self._bin_size = 2 * np.pi / num_bins
         self._max_distance = max_distance
-        # An angle just below zero is rounded to the full circle, one bin past the last.
+        # An angle just below zero may be rounded to the full circle, which is one bin past
+        # the last one.
         bins = np.arange(num_bins + 1) % num_bins
         near = np.stack([bins, (bins + 1) % num_bins, (bins - 1) % num_bins], axis=-1)
         first = num_bins * np.repeat(np.arange(len(counts)), counts)
@@ -145,7 +148,7 @@ class Lidar:
         np.subtract(1.0, weights[:, 1], out=weights[:, 2])
         nearness = (self._max_distance - np.hypot(x, y)) / self._max_distance
         readings = np.zeros(self._shape)
-        # Objects out of range have a negative nearness, and the zeros win.
+        # Objects out of range have a negative nearness, so the reading stays 0.
         np.maximum.at(
             readings.reshape(-1),
             (self._near[index] + self._first).reshape(-1),
@@ -168,7 +171,7 @@ class BodySensors:
     def read(
         self, sensordata: Float[np.ndarray, " sensor"], out: Float[np.ndarray, " size"]
     ) -> None:
-        """Write the readings to `out`, quaternions of ball joints as rotation matrices."""
+        """Write the readings to `out`, with quaternions converted to rotation matrices."""
         start = len(self._plain)
         sensordata.take(self._plain, out=out[:start])
         for address in self._quaternions:
@@ -177,17 +180,17 @@ class BodySensors:
 
 
 class Contacts:
-    """Objects that the agent touches."""
+    """Finds the objects that the agent touches."""
 
     def __init__(self, model: mujoco.MjModel, agent_geoms: Sequence[str]) -> None:
         names = [model.geom(index).name for index in range(model.ngeom)]
         self._is_agent = [name in agent_geoms for name in names]
-        # "gremlin" and "vase" for any of them, the full name of a button, else None.
+        # A label is "gremlin", "vase", the full name of a button, or None for other geoms.
         kinds = [re.match("gremlin|vase|button.*", name) for name in names]
         self._labels = [kind and kind[0] for kind in kinds]
 
     def touched(self, data: mujoco.MjData) -> set[str]:
-        """Return `gremlin`, `vase` and names of buttons in contact with the agent."""
+        """Return the labels of all geoms in contact with the agent, except None."""
         found: set[str | None] = set()
         is_agent, labels = self._is_agent, self._labels
         for first, second in data.contact.geom.tolist():
@@ -240,10 +243,11 @@ SETTINGS = {
 """The package's default settings; the fast path supports no other values."""
 
 FLOOR_PROJECTION = np.array([1.0, 1.0, 0.0])
-"""The lidar sees every object at floor height."""
+"""Factor that projects a position onto the floor, where the lidar sees every object."""
 
 DISABLE_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-"""Sensors are read once per step, so all but the last physics step skip them."""
+"""Flag that skips the sensors. The physics steps set it, because sensors are read only
+once per environment step."""
 
 
 def unsupported_reason(task: Any) -> str | None:
@@ -332,14 +336,14 @@ class FastSimulation:
     def step(
         self, action: Float[np.ndarray, " action"]
     ) -> tuple[Observation, float, bool, dict[str, Any]]:
-        """Return the observation, the reward, whether the task ended, and the infos."""
+        """Take a step; return observation, reward, whether the episode ended, and info."""
         self._advance(action)
         offsets, distances = self._measure()
         touched, previous = self._touched(), self._goal_distance
         self._goal_distance = float(distances[self._goal])
         met = self._rules.is_met(self._goal_distance, touched, self._goal_button)
         reward = self._rules.reward(previous, self._goal_distance, met)
-        # The package's order: costs, then the timer of the buttons, then a new goal.
+        # The order is the package's: costs, then the timer of the buttons, then a new goal.
         costs = self._costs(distances, touched)
         self._button_timer = max(0, self._button_timer - 1)
         terminated = False
@@ -398,7 +402,7 @@ class FastSimulation:
         mujoco.mj_forward(model, data)
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors from the agent to each object and the floor distances."""
+        """Return the vectors from the agent to the objects, and the floor distances."""
         offsets = self._positions.take(self._objects, axis=0) * FLOOR_PROJECTION
         offsets -= self._positions[self._agent]
         square = np.square(offsets)
@@ -429,8 +433,8 @@ class FastSimulation:
     def _new_goal(self, layout: dict[str, Point] | None = None) -> bool:
         """Choose a new goal button or goal position; return False if there is no place.
 
-        Goal positions keep clear of the objects' places in `layout`, or of their present
-        places if there is no layout.
+        A goal position keeps its distance from the objects at their positions in `layout`,
+        or at their current positions if there is no layout.
         """
         if self._rules.has_buttons:
             self._goal_button = int(self.random.choice(self._task.buttons.num))
@@ -455,8 +459,11 @@ class FastSimulation:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _gremlin_target(time: float, travel: float, size: float) -> Float[np.ndarray, "3"]:
-    """Return where gremlins are pulled to. Cached: the times of all episodes are the same."""
-    # Numerics: NumPy's sine, as in the package; the C library's may differ in a bit.
+    """Return the point to which gremlins are pulled.
+
+    The result is cached, because the same times occur in all episodes.
+    """
+    # Numerics: NumPy's sine is used as in the package. The C library's may differ slightly.
     return np.array([np.sin(time) * travel, np.cos(time) * travel, size])
 
 

@@ -1,10 +1,11 @@
 """Import the unmodified Safety-Gymnasium 1.0.0 on current Python, NumPy and Gymnasium.
 
-Three obstacles are worked around. The package's `__init__` needs modules that Gymnasium 1
-removed, so it is not run. Its dataclasses have arrays as defaults, which Python 3.11
-refuses, so these defaults become factories during the import. Its jointed agents convert
-arrays of one element to numbers, which NumPy 2.4 refuses, so each gets a repaired subclass
-under a different name. The package's own classes stay unchanged.
+This module works around three obstacles. The package's `__init__` needs modules that
+Gymnasium 1 removed, so it is not run. The package's dataclasses have arrays as defaults,
+which Python 3.11 refuses, so these defaults become factories during the import. Agents with
+joints convert arrays of one element to numbers, which NumPy 2.4 refuses, so this module
+adds a repaired subclass of every agent under a different name. The original agents stay
+unchanged.
 """
 
 import dataclasses
@@ -24,17 +25,18 @@ import numpy as np
 NAME = "safety_gymnasium"
 VERSION = "1.0.0"
 NEEDED = (NAME, "mujoco", "xmltodict", "imageio", "glfw", "packaging", "yaml")
-"""Modules that must be installed: the first with `--no-deps`, the others by our extra."""
+"""Modules that must be installed: the first with `--no-deps`, the others with the extra
+`orac-rl[safety]`."""
 
+COMMANDS = (
+    'pip install "orac-rl[safety]"',
+    f"pip install --no-deps safety-gymnasium=={VERSION}",
+)
 INSTALL = f"""\
-In a checkout of ORAC run
+In the .venv of a checkout, `make setup-safety` installs it. Anywhere else run
 
-    make setup-safety
-
-and anywhere else
-
-    pip install "orac-rl[safety]"
-    pip install --no-deps safety-gymnasium=={VERSION}
+    {COMMANDS[0]}
+    {COMMANDS[1]}
 
 (--no-deps because the package pins versions that do not install on Python 3.11 or newer)."""
 
@@ -56,12 +58,12 @@ def load() -> types.ModuleType:
     absent = missing()
     if absent:
         raise ImportError(
-            f"Safety-Gymnasium needs {' and '.join(absent)}, which is not installed. "
-            f"{INSTALL}"
+            f"Safety-Gymnasium needs {' and '.join(absent)}, which must be installed "
+            f"first: {' && '.join(COMMANDS)}"
         )
     if NAME not in sys.modules:
-        # An empty module with the package's path makes its modules importable without
-        # running its `__init__`.
+        # An empty module with the package's path makes the package's modules importable
+        # without running its `__init__`.
         spec = importlib.util.find_spec(NAME)
         assert spec is not None and spec.submodule_search_locations is not None
         package = types.ModuleType(
@@ -120,7 +122,7 @@ def _arrays_as_dataclass_defaults() -> Iterator[None]:
 
 
 class _ScalarJoints:
-    """A model whose `jnt` accepts an array of one element, as with older NumPy."""
+    """Wraps a model so that `jnt` accepts an array of one element, as with older NumPy."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -135,7 +137,7 @@ class _ScalarJoints:
 def _repaired(agent: Any) -> type:
     """Return a subclass that works with NumPy 2.4.
 
-    It has the same class name, because the package finds the agent's XML by it.
+    It has the same class name, because the package finds the agent's XML file by that name.
     """
 
     def init_joint_sensors(self: Any) -> None:

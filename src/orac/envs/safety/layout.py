@@ -1,8 +1,9 @@
-"""Layout sampling: rejection sampling of positions with the package's random numbers.
+"""Layout sampling: rejection sampling of positions as in Safety-Gymnasium.
 
-It draws the same numbers as the package in the same order and rejects the same candidates.
-A crowded layout takes thousands of attempts, so numbers are drawn in blocks; distances of
-the first few candidates are computed with floats and those of the rest with arrays.
+This module draws the same random numbers in the same order as the package, and rejects the
+same candidates. A crowded layout takes thousands of attempts, so numbers are drawn in
+blocks. Each object's first few candidates are checked one by one with Python's floats, and
+the others all at once with arrays.
 """
 
 import functools
@@ -20,7 +21,7 @@ LAYOUT_ATTEMPTS = 10_000
 OBJECT_ATTEMPTS = 100
 GOAL_ATTEMPTS = 10_000
 SCALAR_CANDIDATES = 8
-"""Candidates tried one by one; about where one array operation becomes cheaper."""
+"""Number of candidates to check one by one. For more, one array operation is cheaper."""
 
 
 class Slot(NamedTuple):
@@ -34,7 +35,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Placements:
-    """Objects to place: the distance of any two is at least their radii plus the margin."""
+    """Objects to place. Any two are at least the sum of their radii and the margin apart."""
 
     radii: Mapping[str, float]
     """Keep-out radius of each object in metres, in the order of placement."""
@@ -58,7 +59,7 @@ class Placements:
 
 
 class RandomBuffer:
-    """Random numbers in [0, 1) drawn in advance; unused ones can be returned."""
+    """Draws random numbers in [0, 1) in advance, and can give back the unused ones."""
 
     BLOCK = 2048
 
@@ -80,7 +81,7 @@ class RandomBuffer:
         self._next += 2 * count
 
     def return_unused(self) -> None:
-        """Set the generator to the state after drawing only the used numbers."""
+        """Set the generator back, as if it had drawn only the used numbers."""
         self._random.set_state(self._initial_state)
         self._random.random_sample(self._dropped + self._next)
 
@@ -124,7 +125,7 @@ def sample_goal(
 def _first_free(
     slot: Slot, pairs: np.ndarray, points: list[Point]
 ) -> tuple[int, Point | None]:
-    """Return how many candidates were tried, and the last of them if it was free."""
+    """Return how many candidates were tried, and the first free one or None."""
     for index, pair in enumerate(pairs[:SCALAR_CANDIDATES].tolist()):
         point = _place(slot, pair, points)
         if point is not None:
@@ -144,7 +145,7 @@ def _place(slot: Slot, pair: Sequence[float], points: Sequence[Point]) -> Point 
     (x_low, y_low), (x_range, y_range), min_distances = slot
     x, y = x_low + x_range * pair[0], y_low + y_range * pair[1]
     for (other_x, other_y), min_distance in zip(points, min_distances, strict=True):
-        # Numerics: products, because `** 2` may round differently from NumPy's square.
+        # Numerics: `dx * dx` rounds like NumPy's square, but `dx ** 2` may not.
         dx, dy = x - other_x, y - other_y
         if math.sqrt(dx * dx + dy * dy) < min_distance:
             return None

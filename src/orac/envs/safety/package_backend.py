@@ -1,10 +1,10 @@
-"""The package's own environments: building them, compiling their models, stepping them.
+"""Build, compile and step the environments of Safety-Gymnasium with the package's code.
 
-The package writes its model as XML and compiles it at every reset, including 190 MB of
-photographs of a sky. Here the XML is used as written but the sky is a colour gradient, so
-compiling takes a moment; every other number of the model is the package's, bit for bit.
-`ModelBuilder` serves the fast path. `NavigationSimulation` and `VelocitySimulation` step
-the tasks that the fast path does not support. Importing this module imports the package.
+The package writes its model as XML and compiles it at every reset, together with 190 MB of
+photographs of a sky. This module replaces the sky by a colour gradient, so compiling is
+fast. Every other number of the model is the same as in the package, bit for bit. The fast
+path uses `ModelBuilder`. `NavigationSimulation` and `VelocitySimulation` step the tasks
+that the fast path does not support. Importing this module imports the package.
 """
 
 # MuJoCo is compiled and has no stubs.
@@ -29,7 +29,7 @@ World: Any = import_compat.module("world").World
 def build(task: Task) -> Any:
     """Return the package's environment object for a task."""
     builder = import_compat.load()
-    # The package draws its seed from NumPy's global generator, which must not change.
+    # The package draws its seed from NumPy's global generator, whose state is restored.
     state = np.random.get_state()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -97,7 +97,7 @@ class NavigationSimulation:
         self.task.world = _PlainSkyWorld(self.task.agent, self.task._obstacles)
         self.task.world.timestep = timestep
         self._agent_camera: Renderer | None = None
-        # The caller counts the steps.
+        # The caller counts the steps and ends the episodes, so the package must not.
         self.task.num_steps = np.inf
         if self.task.observe_vision:
             self.task._obs_vision = self._render_agent_view
@@ -144,7 +144,7 @@ class VelocitySimulation:
         if timestep is not None:
             raise ValueError(
                 f"timestep={timestep} cannot be set for a velocity task, whose robot has "
-                "its own. Leave it out."
+                "its own timestep. Leave it out."
             )
         self.env = env
 
@@ -177,7 +177,7 @@ class VelocitySimulation:
 
 
 class _XmlWritten(Exception):
-    """Raised once the package has written its XML, to skip its own compilation."""
+    """Raised once the package has written its XML, to skip the package's compilation."""
 
 
 class _PlainSkyWorld(World):
@@ -207,7 +207,7 @@ class _PlainSkyWorld(World):
         return spec
 
     def build(self) -> None:
-        """Replace the package's method: compile the model and compute it forward."""
+        """Compile the model and run `mj_forward`. This replaces the package's method."""
         model = self.parse_xml().compile()
         data = mujoco.MjData(model)
         mujoco.mj_forward(model, data)

@@ -1,7 +1,7 @@
 """Off-screen rendering with MuJoCo's renderer.
 
-On Linux without a display and with MUJOCO_GL unset, the OpenGL context is EGL's;
-otherwise MuJoCo chooses it.
+On Linux without a display, the OpenGL context comes from EGL unless the environment
+variable MUJOCO_GL is set. In all other cases MuJoCo chooses it.
 """
 
 # MuJoCo is compiled and has no stubs.
@@ -34,8 +34,8 @@ or choose another backend with the environment variable MUJOCO_GL (egl, osmesa, 
 class Renderer:
     """Renders the models of one task, which all contain the same objects.
 
-    Graphics memory is filled from the first model. Positions and colours come with each
-    call of `render`, because a reset may compile a new model.
+    Graphics memory is filled from the first model. Positions and colours are read again in
+    each call of `render`, because a reset may compile a new model.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ def _open_context(width: int, height: int) -> Any:
     headless = sys.platform == "linux" and not os.environ.get("DISPLAY")
     try:
         if headless and not os.environ.get("MUJOCO_GL"):
-            # Imported here because the import fails where EGL is not installed.
+            # This is imported here, because the import fails if EGL is not installed.
             from mujoco.egl import GLContext
 
             return GLContext(width, height)

@@ -1,10 +1,11 @@
-"""Task ids: which tasks exist, what each id means, and their registration in Gymnasium.
+"""Ids of Safety-Gymnasium's tasks, their meaning, and their registration in Gymnasium.
 
-`orac/Safety{Point,Car}{Goal,Button}{0,1,2}-v0` are the paper's variants: a physics step of
-6 ms for Point and 10 ms for Car, ten physics steps per environment step, 400 environment
-steps per episode. The package's own ids, `Safety` + agent + task + level + `-v0` and
-`Safety` + robot + `Velocity-v0`, keep its timestep and episode length. Nothing here
-imports the package, so the ids can be listed without it.
+`orac/Safety{Point,Car}{Goal,Button}{0,1,2}-v0` are the paper's variants. They have a
+physics step of 6 ms for Point and 10 ms for Car, ten physics steps per environment step,
+and 400 environment steps per episode. The package's own ids are `Safety` + agent + task +
+level + `-v0`, with `Vision` before `-v0` for camera images, and `Safety` + robot +
+`Velocity-v0` or `Velocity-v1`. They have the package's timestep and episode length. This
+module does not import the package, so the ids can be listed without it.
 """
 
 import functools

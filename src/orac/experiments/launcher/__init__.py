@@ -1,1 +1,1 @@
-"""Train many runs at a time: the loop, its backends, and the worker process."""
+"""Train many runs in parallel: the main loop, its backends and the worker process."""

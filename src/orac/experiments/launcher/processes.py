@@ -2,9 +2,10 @@
 
 Choice: one thread per worker. Measured on two cores (`docs/scaling.md`), two workers
 with one thread each make 63 to 77 updates per second of the maze's learner, and one worker
-with both threads 70 to 79; with 256 x 256 networks it is 68 against 64. There is no clear
-winner. With one thread, the results do not depend on the number of workers, and host
-environments, compilation and evaluation run in parallel too.
+with two threads makes 70 to 79. With 256 x 256 networks, two workers make 68 and one worker
+makes 64. There is no clear winner. With one thread per worker, the results do not depend on
+the number of workers, and host environments, compilation and evaluation run in parallel
+too.
 """
 
 import os
@@ -22,7 +23,7 @@ from orac.runs.atomic_io import disk_errors, open_to_write
 from orac.runs.machine import count_threads
 
 LAST_BYTES = 10_000
-"""How much of a log is read for its last line."""
+"""Number of bytes at the end of a log that are read to find its last line."""
 WORKER = (sys.executable, "-m", "orac.experiments.launcher.worker")
 
 
@@ -45,17 +46,17 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        # The log of a worker that died at once has the reason.
+        # If the worker has already died, its log has the reason.
         with suppress(BrokenPipeError):
             assert self.process.stdin is not None
             self.process.stdin.write(line.encode())
             self.process.stdin.flush()
 
     def stop(self) -> None:
-        """Close the worker's input, upon which it saves a checkpoint and stops.
+        """Close the worker's input, so that the worker saves a checkpoint and stops.
 
-        This also stops a worker that is still importing. A signal would kill it, or would
-        get lost.
+        This also works while the worker is still importing modules. A signal would then
+        kill the worker or get lost.
         """
         if self.process.stdin is not None:
             # A worker that was killed no longer reads.
@@ -70,7 +71,7 @@ class WorkerProcess:
         self.stop()
 
     def result(self) -> tuple[str, str] | None:
-        """Return status and error message of a process that has ended, else None."""
+        """Return the status and error message of the process; None while it is running."""
         code = self.process.poll()
         if code is None:
             return None
@@ -106,7 +107,10 @@ class Processes:
         trackers: Sequence[str] = (),
         program: Sequence[str] = WORKER,
     ) -> None:
-        """Give each worker `threads` threads; by default, as many workers as fit."""
+        """Give each worker `threads` threads.
+
+        By default, there are as many workers as the machine has processors for.
+        """
         self._jobs = jobs or max(1, count_threads() // threads)
         self._threads, self._trackers, self._program = threads, trackers, program
         self._workers: dict[PlannedRun, tuple[WorkerProcess, float]] = {}

@@ -1,10 +1,10 @@
 """Backend of `schedule` that runs the workers as tasks of a Ray cluster.
 
-A task starts the same worker process that `processes` starts, so the results are
-bit-identical at the same number of threads. Checkpoints are written below `out`, which must
-be a path that every node can reach. When a node or a Ray worker is lost, Ray starts the task
-again elsewhere, and the run continues from its last checkpoint. Ray is an optional
-dependency (extra `ray`); it is imported only when this backend is used.
+A task starts the same worker process as `processes`, so the results are bit-identical if
+the number of threads is the same. Checkpoints are written below `out`, which must be a path
+that every node can reach. When a node or a Ray worker is lost, Ray starts the task again
+elsewhere, and the run continues from its last checkpoint. Ray is an optional dependency
+(extra `ray`) and is imported only when this backend is used.
 """
 
 import time
@@ -18,11 +18,14 @@ from orac.experiments.launcher.processes import WORKER, WorkerProcess
 from orac.experiments.launcher.schedule import POLL_SECONDS, Outcome, PlannedRun
 
 RETRIES = 10
-"""How often Ray starts a task again after its worker was lost."""
+"""Maximum number of times that Ray starts a task again after its worker was lost."""
 
 
 def supervise(folder: str, line: str, stop_file: str) -> tuple[str, str]:
-    """Run one worker process inside a Ray task; stop it when `stop_file` appears."""
+    """Run one worker process inside a Ray task; stop it when `stop_file` appears.
+
+    Returns the status of the run and its error message.
+    """
     worker, stopping = WorkerProcess(Path(folder), line, WORKER), False
     while (result := worker.result()) is None:
         if not stopping and Path(stop_file).exists():
@@ -85,7 +88,7 @@ class RayTasks:
         return outcomes
 
     def stop(self) -> None:
-        # Tasks on other machines can see a file, but not receive a signal.
+        # Tasks on other machines can see a file, but cannot receive a signal.
         if self._stop_file is not None:
             self._stop_file.touch()
 

@@ -2,8 +2,8 @@
 
 `run_all` drives a `Backend`: worker processes on this machine (`processes`) or tasks of a
 Ray cluster (`ray_cluster`). A run that fails does not stop the others. On Ctrl-C, or at the
-end of the time budget, every worker saves a checkpoint and stops. The same call continues
-from there later and skips the runs that are finished.
+end of the time budget, every worker saves a checkpoint and stops. A later call with the
+same runs continues from the checkpoints and skips the runs that are finished.
 """
 
 import json
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from orac.config import serialization
+from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES
 from orac.experiments.launcher.worker import FRESH
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import read_certificate, read_config, run_path
+from orac.runs.directory import read_config, run_path, valid_certificate
 from orac.runs.machine import threads_of
 from orac.runs.progress import Progress, clock_text
 
@@ -42,17 +42,18 @@ class PlannedRun:
     """Name of the run in messages, without the seed."""
     config: Config
     name: str
-    """Name of the directory above the seeds."""
+    """Name of the directory that contains the directories of the seeds."""
     out: Path
     """Root of the directory tree."""
-    certify: bool = False
+    certifies: bool = False
     """Whether the delivered policy is certified after training."""
     cost_bound: float | tuple[float, ...] | None = None
     """Maximum cost of an episode, for an environment that does not declare it."""
     fresh_episodes: int = 0
-    """Fresh episodes of the delivered policy to play after training, for FRESH."""
+    """Number of fresh episodes of the delivered policy that are played after training and
+    summarised in the file `FRESH`."""
     fresh_seed: int = 0
-    """Seed of these episodes."""
+    """Seed of the fresh episodes."""
     cost_fn: str | None = None
     """Cost function named on the command line, which the worker may import."""
 
@@ -68,14 +69,14 @@ class PlannedRun:
     def __str__(self) -> str:
         return f"{self.label}, seed {self.config.seed}"
 
-    def has_final_checkpoint(self) -> bool:
-        """Return whether nothing is left to do: its last step has a checkpoint.
+    def is_finished(self) -> bool:
+        """Return whether the run is finished.
 
-        A run that is to be certified also needs its certificate, and one that is to play
-        fresh episodes their summary.
+        Its last step must have a checkpoint. If the run is to be certified, it also needs a
+        certificate, and if it is to play fresh episodes, it also needs their summary.
         """
         steps = Checkpoints(self.path / "checkpoints").steps()
-        certified = not self.certify or read_certificate(self.path) is not None
+        certified = not self.certifies or valid_certificate(self.path) is not None
         played = not self.fresh_episodes or (self.path / FRESH).is_file()
         return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
@@ -104,7 +105,7 @@ class PlannedRun:
             "threads": threads,
             "trackers": [*trackers],
             "imports": sorted(ALLOWED_MODULES),
-            "certify": self.certify,
+            "certify": self.certifies,
             "cost_bound": self.cost_bound,
             "fresh_episodes": self.fresh_episodes,
             "fresh_seed": self.fresh_seed,
@@ -115,9 +116,10 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: "finished", "stopped" (it can continue), "failed" or "killed".
+    """The way a run ended: "finished", "stopped", "failed" or "killed".
 
-    A killed process raised no error itself: it was out of memory, or was ended by hand.
+    A stopped run can continue. A run was killed if a signal ended its process, or if memory
+    ran out.
     """
 
     run: PlannedRun
@@ -149,15 +151,15 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """End the workers that still run, at once."""
+        """Kill the workers that are still running, without saving."""
         ...
 
 
 def check_plan(runs: Sequence[PlannedRun]) -> None:
-    """Raise a `ValueError` if runs share a directory, or a folder with other settings.
+    """Raise a `ValueError` if the directories of the runs conflict.
 
-    The runs in one directory must differ only in their seed, because a table shows them
-    as one row.
+    Every run needs its own directory. The runs in one folder must differ only in their
+    seed, because a table shows them as one row.
     """
     planned: dict[Path, PlannedRun] = {}
     on_disk: dict[Path, dict[Path, Config]] = {}
@@ -188,12 +190,21 @@ def check_same_settings(
     advice: str = "Repeat the settings of the existing run, choose another --out, or move "
     "one of them.",
 ) -> None:
-    """Raise a `ValueError` if a config differs from others in more than the seed."""
+    """Raise a `ValueError` if a config differs from others in more than the seed.
+
+    `subject` names the config's run in the message, and `others` has the configs of other
+    runs by their paths.
+    """
     for path, other in others.items():
-        changes = serialization.difference(config, replace(other, seed=config.seed))
+        changes = overrides.difference(config, replace(other, seed=config.seed))
         if changes:
             name, (ours, theirs) = next(iter(changes.items()))
             more = f" and {len(changes) - 1} other fields differ" * (len(changes) > 1)
+            if [*changes] == ["training.total_steps"] and ours > theirs:
+                from orac.api.environments import run_arguments
+
+                command = f"orac resume {run_arguments(path, other)}"
+                advice += f" To train it further, type: {command} --total-steps {ours}"
             raise ValueError(
                 f"runs in one folder must differ only in their seed, but {subject} has "
                 f"{name} {ours} and {path} has {theirs}{more}. {advice}"
@@ -211,12 +222,13 @@ def run_all(
 ) -> list[Outcome]:
     """Train all runs that are not finished and return the outcome of each, in order.
 
-    A run whose process is killed starts once more from its last checkpoint. `signals` is
-    the list of a `stop_signals` around this call, if there is one. The progress is shown
-    by `bar`, or else logged. `when_finished` is called with every finished run at once.
+    A run whose process is killed is started once more from its last checkpoint. `signals`
+    is the list that a `with stop_signals()` around this call yields, if there is one. The
+    progress is shown by `bar`, or logged if `bar` is None. `when_finished` is called with
+    every run as soon as it is finished, and with runs that were finished before.
     """
     check_plan(runs)
-    outcomes = [Outcome(run, "finished") for run in runs if run.has_final_checkpoint()]
+    outcomes = [Outcome(run, "finished") for run in runs if run.is_finished()]
     done = {outcome.run.path for outcome in outcomes}
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
@@ -271,7 +283,7 @@ def describe(outcome: Outcome) -> str:
 
 
 class ProgressLog:
-    """Logs one line every minute: which runs are where, the speed and the time left."""
+    """Logs one line every minute: the progress of the runs, the speed and the time left."""
 
     def __init__(self, unfinished: Sequence[PlannedRun], log: Log) -> None:
         self._unfinished, self._log = unfinished, log
@@ -294,9 +306,10 @@ class ProgressLog:
             f"{run} at {steps[run.path] / run.total_steps:.0%}" for run in running
         )
         statuses = [outcome.status for outcome in outcomes]
+        killed = statuses.count("killed")
         line = (
             f"{statuses.count('finished')} finished, {statuses.count('failed')} failed, "
-            f"running: {shown or 'none'}"
+            f"{f'{killed} killed, ' if killed else ''}running: {shown or 'none'}"
         )
         if rate > 0:
             line += f"; {rate:,.0f} steps/s, about {clock_text(left / rate)} left"
@@ -304,7 +317,7 @@ class ProgressLog:
 
 
 class ProgressBar:
-    """Shows the steps of all runs together in one bar, and how far each run is."""
+    """Shows the total steps of all runs in one bar, and how far each run is."""
 
     def __init__(self, runs: Sequence[PlannedRun], bar: Progress) -> None:
         self._runs, self._bar = runs, bar
@@ -318,7 +331,7 @@ class ProgressBar:
         if running and now - self._shown_at < 1:
             return
         self._shown_at = now
-        # The last round of all environments may go beyond the total.
+        # The last step of all parallel environments may go beyond the total.
         steps = [min(run.step(), run.total_steps) for run in self._runs]
         shown = {
             f"seed {run.config.seed}": f"{step / run.total_steps:.0%}"

@@ -1,9 +1,9 @@
 """Train one run in its own process: start it, or resume it from its last checkpoint.
 
 `python -m orac.experiments.launcher.worker` reads one line of JSON from standard input,
-which `PlannedRun.to_line` writes, and then keeps reading. When its input ends, because the
-parent process closed it or died, the worker saves a checkpoint and stops. It claims its
-processors (`runs.machine`) before JAX is imported.
+which `PlannedRun.to_line` makes. When standard input ends, because the parent process
+closed it or died, the worker saves a checkpoint and stops. The worker claims its processors
+(`runs.machine`) before it imports JAX.
 """
 
 import json
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from orac.api import Agent
 
 FINISHED, STOPPED, OUT_OF_MEMORY = 0, 130, 137
-"""Exit codes; any other means that the run failed. 137 is that of a process that the system
-killed because memory ran out."""
+"""Exit codes; any other code means that the run failed. Shells also report 137 for a process
+that the system killed because memory ran out."""
 FRESH = "fresh_evaluation.json"
-"""Summary of fresh episodes of the delivered policy, for runs that ask for them."""
+"""File with a summary of fresh episodes of the delivered policy, if they are asked for."""
 LOCK_SECONDS = 300.0
-"""How long to wait until the previous process of a run has released the run's directory."""
+"""Maximum number of seconds to wait until an earlier process of a run releases the run's
+directory."""
 
 
 def main() -> int:
-    """Train the run that standard input names and return the exit code."""
+    """Train the run that standard input describes and return the exit code."""
     # A process started in the background ignores Ctrl-C unless it sets the handler itself.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The training loop replaces this handler by one that saves first.
+    # The training loop replaces this handler with one that saves a checkpoint first.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(STOPPED))
     order, parent_gone = json.loads(sys.stdin.readline()), threading.Event()
     claim_processors(order["threads"])
@@ -50,12 +51,13 @@ def main() -> int:
 
 
 def watch_parent(parent_gone: threading.Event) -> None:
-    """Set the event when standard input ends: the parent closed it or is gone.
+    """Set the event when standard input ends because the parent closed it or died.
 
-    This is an event and not a signal, because a signal that arrives during an import can
+    The parent does not send a signal, because a signal that arrives during an import can
     get lost.
     """
-    # Read the descriptor: a buffered stream must not be read while Python shuts down.
+    # Read the file descriptor, because a buffered stream must not be read while Python
+    # shuts down.
     while os.read(0, 1024):
         pass
     parent_gone.set()
@@ -63,45 +65,44 @@ def watch_parent(parent_gone: threading.Event) -> None:
 
 def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
     """Train until the run ends or the event is set; return whether it reached its end."""
-    # Imported late: XLA counts the processors when JAX starts.
-    from orac.api.agent import Agent, write_certificate
+    # These are imported late, because XLA counts the processors when JAX starts.
+    from orac.api.agent import Agent
     from orac.api.environments import choose_env
     from orac.config import serialization
     from orac.envs.gym_adapter.costs import allow_module
     from orac.runs.atomic_io import write_text
     from orac.runs.directory import read_meta, run_path, write_meta
-    from orac.training.xla import keep_compiled_programs
+    from orac.training.xla import enable_compilation_cache
 
     if parent_gone.is_set():
         return False
-    keep_compiled_programs()
+    enable_compilation_cache()
     for module in order["imports"]:
         allow_module(module)
     out, name = order["out"], order["name"]
     config = serialization.from_dict(order["config"])
     path = run_path(out, config.env.id, config.algo, config.seed, name)
-    making: dict[str, Any] = {}
+    agent_options: dict[str, Any] = {}
     if order.get("cost_bound") is not None:
-        making["host_options"] = {"cost_bound": order["cost_bound"]}
+        agent_options["host_options"] = {"cost_bound": order["cost_bound"]}
     if order.get("cost_fn") is not None:
-        making["cost_fn"] = order["cost_fn"]
+        agent_options["cost_fn"] = order["cost_fn"]
     options: dict[str, Any] = {
         "progress_bar": False,
         "trackers": tuple(order["trackers"]),
         "callback": lambda event: not parent_gone.is_set(),
     }
     if (path / "config.yaml").exists():
-        agent = _resume_when_free(path, options | making, parent_gone)
+        agent = _resume_when_free(path, options | agent_options, parent_gone)
     else:
-        agent = Agent(choose_env(config, None), config, **making)
+        agent = Agent(choose_env(config, None), config, **agent_options)
         agent.learn(out=out, name=name, **options)
     finished = agent.num_timesteps >= config.training.total_steps
     if finished and order.get("certify"):
         started = time.monotonic()
-        certification = agent.certify()
+        agent.certify()  # writes certificate.json
         seconds = round(time.monotonic() - started, 1)
         write_meta(path, {**read_meta(path), "certificate_seconds": seconds})
-        write_certificate(agent, certification, path)
     if finished and order.get("fresh_episodes"):
         fresh = agent.evaluate(order["fresh_episodes"], seed=order["fresh_seed"])
         write_text(path / FRESH, json.dumps(fresh.summary, indent=2) + "\n")
@@ -112,7 +113,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
 def _resume_when_free(
     path: Path, options: dict[str, Any], parent_gone: threading.Event
 ) -> "Agent":
-    """Resume a run; wait while the process of a lost worker is still saving it."""
+    """Resume a run; wait while an earlier process of the run is still saving it."""
     from orac.api import resume
     from orac.runs.directory import RunInUse
 

@@ -5,7 +5,7 @@ episodes, with probability at least `level`. A certificate is about the policy t
 the episodes, not about the algorithm that trained it, and its episodes must not have been
 used to choose that policy. The method is betting: Waudby-Smith and Ramdas (2024,
 arXiv:2010.09686) bound the mean of a bounded variable by the wealth of a gambler who bets
-that the mean is low. Here the variable is the excess over a pivot (see `Bets`).
+that the mean is low. Here the variable is the excess of the cost over a pivot (see `Bets`).
 `docs/statistics.md` has the proof and a comparison with other bounds.
 """
 
@@ -18,18 +18,20 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from orac.config.validation import check_range
-from orac.evaluation.intervals import check_level, check_proportion
+from orac.evaluation.seed_intervals import check_level, check_proportion
 
 MAX_EPISODES = 1_000_000
 """Largest number of episodes that `episodes_needed` considers."""
 _PRIOR_EPISODES = 0.05
-"""Weight of a pseudo-episode with the largest possible cost, so that no bet risks
-everything. The value was chosen by measurement."""
+"""Weight of an additional imaginary episode with the largest possible cost. Because of this
+episode, no bet risks the whole wealth. The weight was chosen by measurement."""
 _GROWTH = 1.1
-"""Pivot and bet are updated whenever the number of past episodes has grown by this factor."""
+"""Pivot and bet are updated each time the number of past episodes grows by this factor."""
 _MAX_ORDERS = 8
+"""Maximum number of random orders of the episodes."""
 _MAX_VALUES = 400_000
-"""Limit of orders times episodes. With more episodes their order matters less."""
+"""Maximum number of orders times the number of episodes. The order matters less if there
+are more episodes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Certificate:
     """An upper confidence bound on a risk, compared with its limit."""
 
     quantity: str
-    """Name of the risk in the sentence, such as "the CVaR at 0.05 of episode cost"."""
+    """Name of the risk in `sentence`, such as "the CVaR at 0.05 of episode cost"."""
     estimate: float
     upper: float | None
     """Upper bound; None if there is none, for the reason in `remark`."""
@@ -46,10 +48,11 @@ class Certificate:
     """Confidence of the bound, such as 0.95."""
     episodes: int
     episodes_needed: int | None = None
-    """Approximate number of episodes like these that would certify; None if unknown."""
+    """Approximate number of episodes like these that would certify the limit, if known."""
     cost_bound: float | None = None
-    """Largest possible cost of an episode as the environment declares it."""
+    """Largest possible cost of an episode, which the environment declares."""
     remark: str = ""
+    """Reason why there is no upper bound."""
 
     @property
     def certified(self) -> bool:
@@ -63,7 +66,7 @@ class Certificate:
         vacuous = self.upper == self.cost_bound
         relation = "at most the declared bound," if vacuous else "below"
         bound = (
-            f"with {100 * self.level:g} % confidence {self.quantity} is {relation} "
+            f"with {percent(self.level)} % confidence {self.quantity} is {relation} "
             f"{round_up(self.upper)} (limit {self.limit:g})"
         )
         if self.certified and vacuous:
@@ -76,7 +79,7 @@ class Certificate:
             reason = f"about {about} episodes like these would be needed"
         elif self.estimate >= self.limit:
             reason = (
-                f"the estimate {self.estimate:.3g} is not below the limit, so that more "
+                f"the estimate {self.estimate:.3g} is not below the limit, so more "
                 "episodes like these would not help"
             )
         else:
@@ -96,8 +99,8 @@ def certify_cvar(
     """Certify that the CVaR of the episode cost is below the limit.
 
     `estimate` is the CVaR of these costs. If the environment declares no bound on an
-    episode's cost, there is no certificate of CVaR, and the sentence states the bound of
-    `certify_violations` instead.
+    episode's cost, CVaR has no upper bound either, and the certificate's sentence states
+    the bound of `certify_violations` instead.
     """
     costs = _episode_costs(costs, cost_bound)
     _check_tail(tail)
@@ -107,7 +110,7 @@ def certify_cvar(
         violations = certify_violations(costs, cost_limit, tail, level)
         remark = (
             "the environment declares no bound on an episode's cost, and without one a "
-            "single unseen episode could cost anything. What can be said without it: "
+            "single unseen episode could cost anything. What holds without a bound: "
             + violations.sentence()
         )
         numbers = (estimate, None, cost_limit, level, n)
@@ -124,8 +127,9 @@ def certify_violations(
 ) -> Certificate:
     """Certify that an episode costs more than the limit with probability below `tail`.
 
-    This is Clopper and Pearson's upper bound, which needs no bound on the cost. It bounds
-    how often the limit is exceeded (the value at risk), but not by how much.
+    This uses Clopper and Pearson's upper bound, which needs no bound on the cost. The result
+    bounds how often an episode exceeds the limit, and so the value at risk. It does not
+    bound by how much an episode exceeds the limit.
     """
     _check_tail(tail)
     violations, n, upper = _count_violations(costs, cost_limit, level)
@@ -142,7 +146,7 @@ def violation_sentence(
     """Return Clopper and Pearson's bound on the rate of violations as a sentence."""
     violations, n, upper = _count_violations(costs, cost_limit, level)
     return (
-        f"with {100 * level:g} % confidence an episode's {name} exceeds the limit with "
+        f"with {percent(level)} % confidence an episode's {name} exceeds the limit with "
         f"probability at most {round_up(upper)} (limit {cost_limit:g}, exceeded by "
         f"{violations} of {n} episodes)"
     )
@@ -151,7 +155,7 @@ def violation_sentence(
 def _count_violations(
     costs: ArrayLike, cost_limit: float, level: float
 ) -> tuple[int, int, float]:
-    """Return the violations, the episodes, and the upper bound of the rate."""
+    """Return the numbers of violations and episodes, and an upper bound on the rate."""
     check_range("cost_limit", cost_limit)
     costs = _episode_costs(costs, None)
     violations, n = int((costs > cost_limit).sum()), len(costs)
@@ -159,7 +163,7 @@ def _count_violations(
 
 
 def proportion_upper_bound(successes: float, n: int, level: float = 0.95) -> float:
-    """Return the one-sided upper bound of a proportion by Clopper and Pearson (1934)."""
+    """Return the one-sided upper bound on a proportion by Clopper and Pearson (1934)."""
     check_level(level)
     check_proportion(successes, n)
     return _clopper_pearson(successes / n, n, level)
@@ -174,11 +178,11 @@ def _clopper_pearson(proportion: float, n: int, level: float) -> float:
 def cvar_upper_bound(
     costs: ArrayLike, tail: float, cost_bound: float, level: float = 0.95
 ) -> float:
-    """Return an upper bound of CVaR at `tail` with confidence `level`.
+    """Return an upper bound on CVaR at `tail` with confidence `level`.
 
-    It is the smallest c for which the hypothesis CVaR >= c is rejected, and `cost_bound`
-    if none is. The order of the episodes has little influence, because the wealth is
-    averaged over a few fixed shuffles.
+    The bound is the smallest c for which the hypothesis CVaR >= c is rejected, or
+    `cost_bound` if there is no such c. The order of the episodes has little influence,
+    because the wealth is averaged over a few shuffles, which are always the same.
     """
     check_level(level)
     _check_tail(tail)
@@ -194,7 +198,10 @@ def cvar_upper_bound(
 
 
 def sample_cvar(costs: ArrayLike, tail: float) -> float:
-    """Return the CVaR of a sample: the mean of its worst `tail`, the last one in part."""
+    """Return the CVaR of a sample: the mean of its worst costs, whose mass is `tail`.
+
+    The smallest of these costs may count in part.
+    """
     ordered = np.sort(np.asarray(costs, np.float64))[::-1]
     mass = tail * len(ordered)
     weights = np.clip(mass - np.arange(len(ordered)), 0, 1)
@@ -211,8 +218,8 @@ def episodes_needed(
 ) -> int | None:
     """Estimate how many episodes distributed like these would certify the limit.
 
-    The estimate repeats the sample. Returns the present number if that is enough, and None
-    if `largest` episodes, by default a million, would not be.
+    Larger samples are imitated by repeating this one. Returns the present number of episodes
+    if it is enough, and None if even `largest` episodes, by default a million, are not.
     """
     check_level(level)
     _check_tail(tail)
@@ -230,7 +237,7 @@ def episodes_needed(
 
 
 def shuffle(costs: np.ndarray) -> np.ndarray:
-    """Return the episodes in a few random orders, as an array (order, episode)."""
+    """Return the costs in a few random orders, as an array (order, episode)."""
     orders = max(1, min(_MAX_ORDERS, _MAX_VALUES // len(costs)))
     random = np.random.default_rng(0)
     return random.permuted(np.tile(costs, (orders, 1)), axis=1)
@@ -238,7 +245,10 @@ def shuffle(costs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Bets:
-    """Bets on the episodes in each order. They are constant within a block of episodes."""
+    """Bets on the episodes in each order. They are constant within a block of episodes.
+
+    Costs and CVaR are divided by the cost bound, so that they lie in [0, 1].
+    """
 
     excess: np.ndarray
     """(order, episode): (cost - pivot)+ / (1 - pivot), in [0, 1]."""
@@ -247,7 +257,7 @@ class Bets:
     fractions: np.ndarray
     """(order, block): fraction of the wealth that is bet."""
     lengths: np.ndarray
-    """Episodes in each block."""
+    """Number of episodes in each block."""
     tail: float
     level: float
 
@@ -258,9 +268,10 @@ class Bets:
     def log_wealth(self, cvar: float) -> float:
         """Return the log of the mean wealth over orders from betting against CVaR >= `cvar`.
 
-        CVaR <= b + E(X - b)+ / tail for any b. So if CVaR >= c, the expected excess is at
-        least mu = tail (c - b) / (1 - b), and the factor 1 + f (mu - excess) / (1 - mu)
-        has an expectation of at most 1 for any f in [0, 1]. The wealth increases with c.
+        For a cost X and any pivot b, CVaR <= b + E(X - b)+ / tail. So if CVaR >= c, the
+        expected excess is at least mu = tail (c - b) / (1 - b), and the wealth's factor
+        1 + f (mu - excess) / (1 - mu) has an expectation of at most 1 for any bet f in
+        [0, 1]. The wealth increases with c.
         """
         expected = self.tail * (cvar - self.pivots) / (1 - self.pivots)
         stake = self.fractions / (1 - expected)
@@ -273,8 +284,8 @@ class Bets:
 def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
     """Choose the pivot and the fraction of each block from the episodes before it.
 
-    The pivot is the value at risk of the past at a slightly smaller tail, because the tail
-    starts further out in the worst distribution that the data do not exclude.
+    The pivot is the value at risk of these episodes at a slightly smaller tail, because the
+    tail starts at a higher cost in the worst distribution that the data do not exclude.
     """
     n = orders.shape[1]
     starts = [0]
@@ -289,7 +300,7 @@ def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
         rank = seen - 1 - min(int(pivot_tail * seen), seen - 1)
         past = orders[:, :seen]
         pivot = np.partition(past, rank, axis=1)[:, rank]
-        # Any pivot is valid, but at the bound itself there is nothing to bet on.
+        # Any pivot is valid, but no cost exceeds a pivot at the cost bound.
         pivots[:, i] = np.where(pivot < 1, pivot, 0)
         excess = _excess(past, pivots[:, i : i + 1])
         total = seen + _PRIOR_EPISODES
@@ -307,9 +318,10 @@ def _excess(costs: np.ndarray, pivots: np.ndarray) -> np.ndarray:
 def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.ndarray:
     """Return Kelly's fractions for two-point distributions with the moments of the excess.
 
-    The distribution is on {0, s} with q = P(s). The bet is made against the p that it would
-    just reject after all n episodes, KL(q, p) = log(1 / (1 - level)) / n. It is at most the
-    bet that would be made if only the pseudo-episode had been observed.
+    The distribution is on {0, s} with q = P(s). The bet is made against p, the probability
+    of s that would just be rejected after all n episodes: KL(q, p) = growth, which is
+    log(1 / (1 - level)) / n. No bet is larger than the one that would be made if the excess
+    of all episodes seen so far were 0.
     """
     size, q = moments[1] / moments[0], moments[0] ** 2 / moments[1]
     p = _rejected_probability(q, growth)
@@ -329,14 +341,17 @@ def _rejected_probability(q: np.ndarray, growth: float) -> np.ndarray:
         divergence = special.rel_entr(q, p) + special.rel_entr(1 - q, 1 - p)
         below = divergence < growth
         low, high = np.where(below, p, low), np.where(below, high, p)
-    # Numerics: p = 1 would divide by zero, and the fraction is clipped there anyway.
+    # Numerics: p = 1 would cause a division by zero. The fraction is clipped there anyway.
     return np.minimum(low, 1 - 1e-12)
 
 
 def _smallest(
     certifies: Callable[[int], bool], start: int, largest: int | None = None
 ) -> int | None:
-    """Return the smallest n >= start for which `certifies` holds, to within 3 %."""
+    """Return the smallest n >= start for which `certifies` is true, to within 3 %.
+
+    Returns None if it is false for `largest`, by default `MAX_EPISODES`.
+    """
     largest = MAX_EPISODES if largest is None else largest
     low = high = start
     while not certifies(high):
@@ -376,7 +391,7 @@ def _episode_costs(costs: ArrayLike, cost_bound: float | None) -> np.ndarray:
 
 
 def _check_tail(tail: float) -> None:
-    advice = "tail is the worst-case mass: 0.05 means the worst 5%."
+    advice = "tail is the fraction of worst episodes: 0.05 means the worst 5 %."
     check_range("tail", tail, 0, 1, open_low=True, advice=advice)
 
 
@@ -385,10 +400,16 @@ def quantity_of(tail: float) -> str:
     return f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
 
 
+def percent(level: float) -> str:
+    """Format a confidence in per cent. A confidence below 1 is never shown as 100 %."""
+    text = f"{100 * level:g}"
+    return f"{min(100 * level, 99.9999999999):.12g}" if text == "100" else text
+
+
 def round_up(value: float, digits: int = 3) -> str:
     """Format `value`, rounded up to this many significant digits."""
     if value == 0:
         return "0"
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(abs(value))))
-    # Numerics: 5.2 * 100 is slightly above 520, but must stay 520.
+    # Numerics: in floating point 5.2 * 100 is above 520, but must not be rounded up.
     return f"{math.ceil(value * scale - 1e-9) / scale:.15g}"

@@ -1,14 +1,14 @@
-"""Confidence intervals over seeds: for means, differences, proportions and aggregates.
+"""Confidence intervals over seeds for means, differences, proportions and aggregates.
 
-One training run is one sample, however many episodes it has. The intervals were chosen by
-measured coverage (`docs/statistics.md`). A single run has no interval, and the result says
-so. `certificates` has bounds for one policy.
+One training run is one sample, no matter how many episodes it has. The intervals were chosen
+by measured coverage (`docs/statistics.md`). For a single run there is no interval, and the
+result says so. The module `cvar_bounds` has bounds for a single policy.
 
 The interquartile mean, the probability of improvement and the performance profile are those
 of Agarwal et al. (2021, arXiv:2108.13264). Their scores have the shape (run,) or (run,
-task), and tasks must be on one scale. The estimates are those of rliable, but some
-intervals differ, because the coverage of the percentile bootstrap is too low for the usual
-numbers of runs.
+task), and the scores of all tasks must be on the same scale. The estimates are those of the
+package rliable. Some intervals differ from those of rliable, because the coverage of the
+percentile bootstrap is too low for the usual numbers of runs.
 """
 
 import math
@@ -22,19 +22,19 @@ from scipy import special
 from orac.config.validation import is_number, shown
 
 ONE_RUN = "one run gives no interval"
-ALL_EQUAL = "all runs equal, which gives no interval"
+ALL_EQUAL = "all runs are equal, which gives no interval"
 Bounds = tuple[float, float]
 """Smallest and largest possible mean or score, such as (0, 1) for a proportion."""
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 _RESAMPLES = 5_000
 _AGGREGATE_RESAMPLES = 10_000
 _MAX_WIDENING = 1.5
-"""Largest factor by which skew widens one side of Student's interval; see `mean_band`."""
+"""Largest factor by which skew widens one side of Student's interval, see `mean_band`."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval; both bounds are None if there is none."""
+    """An estimate and its confidence interval; without one, both bounds are None."""
 
     estimate: float
     low: float | None
@@ -53,7 +53,8 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A confidence interval at each point of a curve. It does not hold for all points at once."""
+    """A confidence interval at each point of a curve. Its level holds for each point
+    separately, and not for all points together."""
 
     estimate: np.ndarray
     low: np.ndarray | None
@@ -103,13 +104,13 @@ def mean_interval(
 def mean_band(
     values: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Band:
-    """Return the mean over runs at each point of (run, point), with an interval.
+    """Return the mean over runs, with an interval, at each point of values (run, point).
 
-    It is Student's interval widened by skew: each side is multiplied by the quantile of
-    the studentised bootstrap divided by that of t, clipped to [1, 1.5]. So normal data keep
-    Student's interval, and skewed data get a longer side. With fewer than 4 or more than
-    200 runs it is not widened. The interval is NaN where all runs are equal, and is cut at
-    `bounds`.
+    The interval is Student's, widened by skew. Each side is multiplied by a factor: the
+    quantile of the studentised bootstrap divided by Student's quantile, clipped to [1, 1.5].
+    So normal data get Student's interval, and skewed data get one longer side. With fewer
+    than 4 or more than 200 runs, the interval is not widened. The interval is NaN where all
+    runs are equal, and is cut off at `bounds`.
     """
     check_level(level)
     values = finite_values(values, 2)
@@ -130,11 +131,12 @@ def _all_equal(values: np.ndarray) -> np.ndarray:
 
 
 def _widened(*sizes: int) -> str:
+    """Return a suffix for the method's name; empty if skew widens no interval of these sizes."""
     return ", widened by skew" if any(4 <= n <= 200 for n in sizes) else ""
 
 
 def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors for both sides, by the studentised bootstrap.
+    """Return the factors of the lower and the upper side, by the studentised bootstrap.
 
     See Efron and Tibshirani (1993), section 12.5. The upper quantile of the resampled t
     determines the lower side of the interval, and vice versa.
@@ -145,7 +147,8 @@ def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.nd
     weights = _resampling_weights(n)
     shift = weights @ centred
     variance = weights @ centred**2 - shift**2
-    # Numerics: a resample of only one run has no spread; equal runs have no shift.
+    # Numerics: the variance is 0 if a resample contains only one run, or if all runs are
+    # equal. In the second case the shift is 0 too.
     student = shift / np.sqrt(np.maximum(variance / (n - 1), np.finfo(float).tiny))
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = np.quantile(student, tails, axis=0) / special.stdtrit(n - 1, tails[1])
@@ -154,7 +157,7 @@ def _skew_widening(centred: np.ndarray, level: float) -> tuple[np.ndarray, np.nd
 
 @lru_cache(maxsize=8)
 def _resampling_weights(n: int) -> np.ndarray:
-    """Return the weights (resample, run). They are cached, because reports need them often."""
+    """Return weights of runs (resample, run), cached because reports use them often."""
     random = np.random.default_rng(0)
     return random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n
 
@@ -165,9 +168,9 @@ def difference_interval(
     """Return the mean of `ours` minus the mean of `theirs` with Welch's t interval (1947).
 
     The two standard errors are widened by skew on each side, as in `mean_band`. `n` is the
-    smaller number of runs. Runs are not paired, because sharing a seed does not make two
-    different agents alike. Two sets of equal runs have no interval. `bounds` are those of
-    one mean.
+    smaller number of runs. Runs are not paired, because two different agents with the same
+    seed are not alike. If all runs within each set are equal, there is no interval. `bounds`
+    are the bounds of each of the two means.
     """
     check_level(level)
     sets = [finite_values(ours, 1), finite_values(theirs, 1)]
@@ -210,7 +213,8 @@ def clopper_pearson(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return both limits of `proportion_interval` for an array of successes."""
     tail = (1 - level) / 2
-    # The beta distribution degenerates where none or all succeeded.
+    # The beta distribution is degenerate where none or all succeeded. These limits are
+    # replaced below.
     low = special.betaincinv(np.maximum(successes, 0.5), n - successes + 1, tail)
     high = special.betainccinv(successes + 1, np.maximum(n - successes, 0.5), tail)
     return np.where(successes == 0, 0.0, low), np.where(successes == n, 1.0, high)
@@ -219,10 +223,11 @@ def clopper_pearson(
 def stratified_resamples(
     scores: ArrayLike, resamples: int = _AGGREGATE_RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Resample runs with replacement within each task: (resample, run, task).
+    """Resample runs with replacement within each task, and return (resample, run, task).
 
-    This is rliable's bootstrap. Its percentile interval, `np.quantile` of a statistic of
-    these, has too low a coverage below ten runs, so the functions below correct it.
+    This is rliable's bootstrap. Its percentile interval, which is `np.quantile` of a
+    statistic of the resamples, has too low a coverage with fewer than ten runs, so the
+    functions below correct it.
     """
     scores = finite_values(scores, 2)
     runs, tasks = scores.shape
@@ -235,10 +240,12 @@ def interquartile_mean(
 ) -> Interval:
     """Return the mean of the middle half of all runs of all tasks.
 
-    Each side of the interval is the longer side of two intervals: the percentile interval
-    of the stratified bootstrap with its levels moved out to Phi(-+ t sqrt(n / (n - 1)))
-    (Hesterberg, 2015, arXiv:1411.5279), and Student's interval with the bootstrap's
-    standard error. The result is cut at `bounds`. `n` is the number of runs per task.
+    Two intervals are computed, and on each side the longer one is used. The first is the
+    percentile interval of the stratified bootstrap with its levels moved out to
+    Phi(-+ t sqrt(n / (n - 1))), where Phi is the normal CDF and t is Student's quantile
+    (Hesterberg, 2015, arXiv:1411.5279). The second is estimate -+ t sqrt(n / (n - 1)) times
+    the bootstrap's standard error. The result is cut off at `bounds`. `n` is the number of
+    runs per task.
     """
     check_level(level)
     scores = finite_values(scores, 2)
@@ -270,10 +277,10 @@ def probability_of_improvement(
 ) -> Interval:
     """Return P(a run of `ours` scores higher than one of `theirs`), averaged over tasks.
 
-    Ties count half, as in rliable. The bootstrap interval has no width if the two sets do
-    not overlap, so the interval is Newcombe's score interval (2006, method 5) with
-    Student's quantile. All tasks are given the mean probability, for which the variance is
-    largest. `n` is the smaller number of runs per task.
+    A tie counts as half a win, as in rliable. A bootstrap interval has no width if the two
+    sets do not overlap, so Newcombe's score interval (2006, method 5) with Student's
+    quantile is used. This interval assumes that the probability is the same in all tasks,
+    because the variance is largest then. `n` is the smaller number of runs per task.
     """
     check_level(level)
     first, second = finite_values(ours, 2), finite_values(theirs, 2)
@@ -291,13 +298,13 @@ def probability_of_improvement(
     degrees = tasks * (sum(runs) - 2)
     reach = float(special.stdtrit(degrees, (1 + level) / 2)) / math.sqrt(tasks)
     high = _score_limit(wins, runs, reach)
-    # P(loss) = 1 - P(win), so the lower limit is the upper limit of losing.
+    # P(loss) = 1 - P(win), so the lower limit is 1 minus the upper limit of losing.
     low = 1 - _score_limit(1 - wins, runs, reach)
     return Interval(wins, low, high, level, "Newcombe score", n)
 
 
 def _score_limit(wins: float, runs: tuple[int, int], reach: float) -> float:
-    """Return the largest p with p - wins <= reach * its standard error, by bisection."""
+    """Return the largest p with p - wins <= reach * (standard error at p), by bisection."""
     pairs, extra = runs[0] * runs[1], sum(runs) / 2 - 1
     low, high = wins, 1.0
     for _ in range(40):
@@ -314,9 +321,10 @@ def performance_profile(
 ) -> Band:
     """Return the fraction of all runs of all tasks that score above each threshold.
 
-    This is rliable's score distribution. The interval is Clopper and Pearson's, because
-    the bootstrap has none where all runs are on one side of the threshold. If tasks
-    differ, the count has less spread than the binomial (Hoeffding, 1956).
+    This is rliable's score distribution. The interval is Clopper and Pearson's, because a
+    bootstrap interval has no width where all runs are on one side of the threshold. If the
+    probability differs between tasks, the count has a smaller spread than the binomial
+    distribution (Hoeffding, 1956).
     """
     check_level(level)
     scores = finite_values(scores, 2)
@@ -330,7 +338,7 @@ def performance_profile(
 
 
 def finite_values(values: ArrayLike, axes: int) -> np.ndarray:
-    """Return `values` in float64 with that many axes, after checking that all are finite."""
+    """Return `values` in float64 with 1 or 2 `axes`, after checking that all are finite."""
     array = np.asarray(values, np.float64)
     if axes == 2 and array.ndim == 1:
         array = array[:, None]

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from orac.core import risk
-from orac.evaluation import certificates
-from orac.evaluation.certificates import (
+from orac.evaluation import cvar_bounds
+from orac.evaluation.cvar_bounds import (
     certify_cvar,
     certify_violations,
     cvar_upper_bound,
@@ -26,7 +26,7 @@ def sample_cvar(costs, tail):
 @pytest.mark.parametrize("tail", [0.05, 0.13, 0.5, 1.0])
 def test_the_cvar_of_a_sample_is_that_of_the_risk_measure(tail):
     costs = np.random.default_rng(0).gamma(2.0, size=37)
-    assert certificates.sample_cvar(costs, tail) == pytest.approx(
+    assert cvar_bounds.sample_cvar(costs, tail) == pytest.approx(
         sample_cvar(costs, tail), rel=1e-5
     )
 
@@ -114,14 +114,14 @@ def test_expected_wealth_is_at_most_one_under_the_hypothesis():
     wealth = []
     for _ in range(400):
         costs = draw(random, 60) / 24
-        bets = certificates.place_bets(certificates.shuffle(costs), 0.25, 0.95)
+        bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.25, 0.95)
         wealth.append(math.exp(bets.log_wealth(truth)))
     assert np.mean(wealth) <= 1 + 3 * np.std(wealth) / math.sqrt(400)
 
 
 def test_wealth_increases_with_the_cvar_of_the_hypothesis():
     costs = np.random.default_rng(2).beta(2, 5, 200)
-    bets = certificates.place_bets(certificates.shuffle(costs), 0.1, 0.95)
+    bets = cvar_bounds.place_bets(cvar_bounds.shuffle(costs), 0.1, 0.95)
     wealth = [bets.log_wealth(c) for c in np.linspace(0, 0.999, 40)]
     assert (np.diff(wealth) > 0).all()
 
@@ -130,8 +130,8 @@ def test_pivots_and_bets_depend_only_on_earlier_episodes():
     costs = np.random.default_rng(3).random((1, 300))
     changed = costs.copy()
     changed[:, 200:] = 0.9
-    first = certificates.place_bets(costs, 0.2, 0.95)
-    second = certificates.place_bets(changed, 0.2, 0.95)
+    first = cvar_bounds.place_bets(costs, 0.2, 0.95)
+    second = cvar_bounds.place_bets(changed, 0.2, 0.95)
     before = np.cumsum(first.lengths) - first.lengths <= 200
     assert before.sum() > 20
     np.testing.assert_array_equal(first.pivots[:, before], second.pivots[:, before])
@@ -242,13 +242,13 @@ def test_sentence_if_more_episodes_would_not_help():
     assert certificate.episodes_needed is None
     assert certificate.sentence() == (
         "with 95 % confidence the mean of episode cost is below 4.07 (limit 4): "
-        "not certified; the estimate 4 is not below the limit, so that more episodes "
+        "not certified; the estimate 4 is not below the limit, so more episodes "
         "like these would not help"
     )
 
 
 def test_sentence_if_too_many_episodes_would_be_needed(monkeypatch):
-    monkeypatch.setattr(certificates, "MAX_EPISODES", 2000)
+    monkeypatch.setattr(cvar_bounds, "MAX_EPISODES", 2000)
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=4.1, tail=0.05, cost_bound=24.0
     )
@@ -297,7 +297,7 @@ def test_sentence_without_a_declared_bound_is_about_violations():
     assert certificate.sentence() == (
         "no certificate for the CVaR at 0.05 of episode cost: the environment declares "
         "no bound on an episode's cost, and without one a single unseen episode could "
-        "cost anything. What can be said without it: with 95 % confidence the "
+        "cost anything. What holds without a bound: with 95 % confidence the "
         "probability of an episode cost above 5 is below 0.003 (limit 0.05): certified "
         "by 1000 episodes"
     )
@@ -323,7 +323,7 @@ def test_the_search_for_few_episodes_ends():
     ("call", "text"),
     [
         (lambda: cvar_upper_bound([1.0], 0.05, 24.0, 95.0), "0.95 for 95 % confidence"),
-        (lambda: cvar_upper_bound([1.0], 0.0, 24.0), "0.05 means the worst 5%"),
+        (lambda: cvar_upper_bound([1.0], 0.0, 24.0), "0.05 means the worst 5 %"),
         (
             lambda: cvar_upper_bound([1.0], 5.0, 24.0),
             r"tail must be in \(0, 1\], got 5",
@@ -363,3 +363,12 @@ def test_violation_sentence_has_bound_limit_and_count():
     assert sentence.endswith("at most 0.949 (limit 5, exceeded by 1 of 2 episodes)")
     with pytest.raises(ValueError, match="must be a finite number"):
         violation_sentence([np.nan], 5.0)
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [(0.95, "95"), (1 - 0.05 / 3, "98.3333"), (0.9999999, "99.99999")],
+)
+def test_a_confidence_below_1_is_never_shown_as_100_per_cent(level, text):
+    assert cvar_bounds.percent(level) == text
+    assert cvar_bounds.percent(1 - 2**-53) == "99.9999999999"
