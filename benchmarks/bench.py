@@ -230,7 +230,7 @@ def loops(bench: Bench) -> None:
         },
         "PointGoal1": {
             "hidden_sizes": [128, 128],
-            "batch_size": 256,
+            "batch_size": 128,
             "num_envs": 8,
             "gradient_steps": 0.25,
         },
