@@ -12,6 +12,7 @@ network's input rows, are not encoded.
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +25,6 @@ from jaxtyping import Array, Float, Key
 
 from orac.config.schema import AgentConfig, Encoder
 from orac.core.cost_models import Problem
-from orac.policy import flat_size
 
 
 @partial(
@@ -126,22 +126,25 @@ def unflatten(flat: Float[Array, " observation"], structure: str) -> Any:
     An observation of a Dict or Tuple space becomes a dict or tuple of arrays again. An
     observation of a Discrete space stays a one-hot vector.
     """
-    return _unflatten(flat, json.loads(structure)) if structure else flat
+    return _unflatten(flat, json.loads(structure))[0] if structure else flat
 
 
-def _unflatten(flat: Array, structure: dict[str, Any]) -> Any:
-    if structure["kind"] == "box":
-        return flat.reshape(structure["shape"])
-    if structure["kind"] == "choices":
-        return flat
-    parts, start, arrays = structure["parts"], 0, []
-    for part in parts.values() if structure["kind"] == "dict" else parts:
-        end = start + flat_size(part)
-        arrays.append(_unflatten(flat[start:end], part))
-        start = end
-    if structure["kind"] == "dict":
-        return dict(zip(parts, arrays, strict=True))
-    return tuple(arrays)
+def _unflatten(flat: Array, structure: dict[str, Any]) -> tuple[Any, Array]:
+    """Return the value at the start of a flat array, and the rest of the array."""
+    kind = structure["kind"]
+    if kind == "box":
+        size = math.prod(structure["shape"])
+        return flat[:size].reshape(structure["shape"]), flat[size:]
+    if kind == "choices":
+        size = sum(structure["n"])
+        return flat[:size], flat[size:]
+    parts, values = structure["parts"], []
+    for part in parts.values() if kind == "dict" else parts:
+        value, flat = _unflatten(flat, part)
+        values.append(value)
+    if kind == "dict":
+        return dict(zip(parts, values, strict=True)), flat
+    return tuple(values), flat
 
 
 def observation_of(size: int, structure: str) -> tuple[Any, Any]:
