@@ -21,7 +21,6 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Shaped
 
 from orac.config.schema import RiskMeasure
-from orac.config.validation import check_range
 
 Levels = Float[Array, "*shape"]
 LevelMap = Callable[[Levels, float], Levels]
@@ -199,24 +198,3 @@ def dual_tail(measure: RiskMeasure) -> float:
     Such measures are CVaR and the mean, which is CVaR at a tail of 1. Others raise an error.
     """
     return measure.dual_tail
-
-
-def cost_value_limit(cost_limit: float, discount: float, episode_length: int) -> float:
-    """Convert an episode's undiscounted limit to the units of a critic.
-
-    The result is the discounted cost of an episode of T steps whose cost is the limit,
-    spread evenly over the steps: limit * (1 - g^T) / (1 - g) / T with discount g. It is the
-    c-bar of (19) and the c of (7).
-    """
-    check_range(
-        "cost_limit", cost_limit, 0, advice="It is the limit per episode, undiscounted."
-    )
-    check_range("cost discount", discount, 0, 1, open_low=True)
-    advice = "Pass the environment's time limit in steps."
-    check_range("episode_length", episode_length, 1, advice=advice)
-    if discount == 1:
-        return float(cost_limit)
-    # Numerics: expm1 computes 1 - g^T accurately for g near 1, such as 0.9999.
-    log_discount = math.log(discount)
-    horizon = math.expm1(episode_length * log_discount) / math.expm1(log_discount)
-    return cost_limit * horizon / episode_length
