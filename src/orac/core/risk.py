@@ -11,7 +11,6 @@ optimistic quantiles of (15). Critics and evaluations of episodes use the same f
 High costs are bad, so the tail is the upper end of the distribution.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -141,20 +140,15 @@ def sample_risk(
     samples: Shaped[Array, "*batch"], measure: RiskMeasure
 ) -> Float[Array, "..."]:
     """Return the risk of an empirical distribution with equal weights. Eq. (4)."""
-    require_samples(samples)
+    if samples.ndim == 0 or samples.shape[-1] == 0:
+        raise ValueError(
+            "samples must contain at least one value, got none. Run at least one episode."
+        )
     if not jnp.issubdtype(samples.dtype, jnp.floating):
         # Costs may be whole numbers, such as counts of violations, but their risk is not.
         samples = samples.astype(jnp.result_type(float))
     widths = jnp.full(samples.shape[-1:], 1 / samples.shape[-1], samples.dtype)
     return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
-
-
-def require_samples(samples: Array) -> None:
-    """Raise an error if the sample is empty, because an empty sample has no risk."""
-    if samples.ndim == 0 or samples.shape[-1] == 0:
-        raise ValueError(
-            "samples must contain at least one value, got none. Run at least one episode."
-        )
 
 
 def tail_excess(
@@ -182,14 +176,6 @@ def dual_risk(
     """
     cvar(tail)  # Checks the tail.
     return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
-
-
-def optimal_pivot(samples: Shaped[Array, " sample"], tail: float) -> Float[Array, ""]:
-    """Return the pivot that minimises the dual form: the value at risk. Eq. (31)."""
-    cvar(tail)  # Checks the tail.
-    require_samples(samples)
-    rank = math.ceil(samples.shape[-1] * (1 - tail) - 1e-9)
-    return jnp.sort(samples)[max(rank - 1, 0)]
 
 
 def dual_tail(measure: RiskMeasure) -> float:

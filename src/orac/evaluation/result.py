@@ -131,7 +131,9 @@ def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:
 
 
 def value_at_risk(costs: np.ndarray, tail: float) -> float:
-    """Return the smallest cost that at least 1 - tail of the episodes do not exceed."""
+    """Return the smallest cost that at least 1 - tail of the episodes do not exceed.
+    It is the pivot that minimises the dual form of CVaR. Eq. (31).
+    """
     rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
     return float(np.sort(costs)[max(rank - 1, 0)])
 
