@@ -70,11 +70,6 @@ DISTORTIONS: dict[str, Distortion] = {
 `config.schema.RISK_FAMILIES`."""
 
 
-def mean() -> RiskMeasure:
-    """Return the risk-neutral measure, in which every level has the same weight."""
-    return RiskMeasure("mean")
-
-
 def cvar(tail: float) -> RiskMeasure:
     """Return CVaR: the mean of the worst outcomes, whose mass is `tail`. Eq. (3)."""
     return RiskMeasure("cvar", tail)
