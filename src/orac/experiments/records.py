@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from orac.config import overrides, serialization
+from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import read_text
 from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column

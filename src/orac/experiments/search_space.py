@@ -13,7 +13,7 @@ from typing import Any
 
 from orac.config import overrides, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, is_number, read_text
+from orac.config.validation import check_choice, is_number
 
 RANGE_KEYS = ("low", "high", "log", "whole")
 FIXED = ("seed", "algo", "env", "constraints", "evaluation", "training.total_steps")
@@ -69,13 +69,7 @@ def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
     follows episodes, and otherwise that of `paper`.
     """
     if path is not None:
-        try:
-            text = read_text(path, serialization.MAX_YAML_BYTES)
-        except OSError as error:
-            raise ValueError(
-                f"the space {path} cannot be read: {error.strerror}. Name a YAML file."
-            ) from error
-        return parse_space(serialization.read_yaml(text, str(path)), config)
+        return parse_space(serialization.read_yaml_file(path, "the space"), config)
     text = files("orac.experiments").joinpath("search_spaces.yaml").read_text("utf-8")
     spaces = serialization.read_yaml(text, "search_spaces.yaml")
     kind = preset or ("general" if config.agent.follows_episodes else "paper")

@@ -21,7 +21,7 @@ from typing import Any
 
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, check_count, check_seed, read_text
+from orac.config.validation import check_choice, check_count, check_seed
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
@@ -37,13 +37,7 @@ KEYS = ("name", "envs", "algos", "preset", "seeds", "set", "vary")
 
 def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
     """Return the study that a grid file describes, and its seeds."""
-    try:
-        text = read_text(path, serialization.MAX_YAML_BYTES)
-    except OSError as error:
-        raise ValueError(
-            f"the grid {path} cannot be read: {error.strerror}. Name a YAML file."
-        ) from error
-    return parse_grid(serialization.read_yaml(text, str(path)), path.stem)
+    return parse_grid(serialization.read_yaml_file(path, "the grid"), path.stem)
 
 
 def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import overrides, serialization
+from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import check_count, check_range, import_extra, read_text
+from orac.config.validation import check_count, check_range, import_extra
 from orac.evaluation.result import cost_column
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (

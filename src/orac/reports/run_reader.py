@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from orac.config import overrides, serialization
+from orac.config.reading import read_limited
 from orac.config.schema import Config
-from orac.config.validation import is_number, read_limited, shown
+from orac.config.validation import is_number, shown
 from orac.runs.directory import (
     LOGS,
     certificate_problem,

@@ -17,16 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orac.config.reading import read_json, read_limited
 from orac.config.schema import Config
 from orac.config.serialization import read_yaml, to_dict, write_yaml
-from orac.config.validation import (
-    check_choice,
-    check_count,
-    is_number,
-    read_json,
-    read_limited,
-    shown,
-)
+from orac.config.validation import check_choice, check_count, is_number, shown
 from orac.runs.atomic_io import (
     AnyPath,
     disk_errors,

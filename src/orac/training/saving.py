@@ -20,14 +20,9 @@ from typing import Any
 import jax
 
 from orac.config import serialization
+from orac.config.reading import read_json
 from orac.config.schema import Config
-from orac.config.validation import (
-    NonFiniteError,
-    check_count,
-    is_number,
-    read_json,
-    shown,
-)
+from orac.config.validation import NonFiniteError, check_count, is_number, shown
 from orac.core import agent as agent_core
 from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
