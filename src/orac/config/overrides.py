@@ -5,6 +5,7 @@ search spaces of `orac tune` all use these functions. Values are checked like th
 file. An unknown name raises an error that suggests the nearest known name.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from orac.config.schema import Config
@@ -22,6 +23,14 @@ def override(config: Config, assignments: list[str]) -> Config:
                 f"an assignment must look like agent.kappa=0.5, got {text!r}."
             )
         assign(data, name.strip(), read_yaml(raw, f"the value of {name.strip()}"))
+    return from_dict(data)
+
+
+def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return the config with the given values of some fields, by their dotted names."""
+    data = to_dict(config)
+    for name, value in values.items():
+        assign(data, name, value)
     return from_dict(data)
 
 

@@ -167,11 +167,8 @@ def has_effect(field: str, config: Config) -> bool:
 
 def with_values(config: Config, values: Mapping[Parameter, Any]) -> Config:
     """Return the config with the given values of some parameters."""
-    data = serialization.to_dict(config)
-    for parameter, value in values.items():
-        for field in parameter.fields:
-            overrides.assign(data, field, value)
-    return serialization.from_dict(data)
+    fields = {f: value for parameter, value in values.items() for f in parameter.fields}
+    return overrides.with_fields(config, fields)
 
 
 def value_in(config: Config, parameter: Parameter) -> Any | None:

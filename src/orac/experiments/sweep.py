@@ -124,14 +124,13 @@ def _case(
     varied: Mapping[str, Any],
     seeds: int,
 ) -> Case:
-    config = serialization.to_dict(base)
-    for field, value in {**fixed, **varied}.items():
+    fields = {**fixed, **varied}
+    for field in fields:
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
                 f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
                 "the fields to set or vary."
             )
-        overrides.assign(config, field, value)
     # A field is named by its last part, unless two fields have the same last part.
     endings = [field.split(".")[-1] for field in varied]
     parts = [
@@ -141,9 +140,8 @@ def _case(
     label = f"{base.algo} ({', '.join(parts)})" if parts else base.algo
     name = safe_name(",".join(parts)) if parts else "default"
     check_run_name(name, "the name of a run, which has all fields that vary,")
-    return Case(
-        f"{label} in {base.env.id}", name, serialization.from_dict(config), seeds
-    )
+    config = overrides.with_fields(base, fields)
+    return Case(f"{label} in {base.env.id}", name, config, seeds)
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
