@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from orac.config.overrides import flat_config
 from orac.experiments.paper_numbers import compare
 from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.experiments.tables_2_and_3 import (
@@ -21,7 +22,6 @@ from orac.experiments.tables_2_and_3 import (
     make_case,
     make_env_tables,
 )
-from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 

@@ -42,7 +42,6 @@ from orac.reports.run_reader import (
     Group,
     RecordedRun,
     Run,
-    flat_config,
     read_run,
 )
 from orac.reports.seed_statistics import SeedCurve, evaluation_curve, seed_values
@@ -96,7 +95,7 @@ class Record:
         label, seed = run.row["case"], run.config.seed
         self.check(label, f"{label}, seed {seed},", run.config)
         if not any(key[0] == label for key in self.runs):
-            self.configs[label] = flat_config(run.config)
+            self.configs[label] = overrides.flat_config(run.config)
             del self.configs[label]["seed"]
         recorded = self.runs.get((label, seed))
         if recorded is None or _progress(run) > _progress(recorded):

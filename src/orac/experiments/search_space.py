@@ -176,6 +176,6 @@ def value_in(config: Config, parameter: Parameter) -> Any | None:
 
     Returns None if the value is outside the space, or if the parameter's fields differ.
     """
-    flat = overrides.flatten(serialization.to_dict(config))
+    flat = overrides.flat_config(config)
     values = [parameter.to_storage(flat.get(field)) for field in parameter.fields]
     return values[0] if all(value == values[0] for value in values) else None

@@ -15,7 +15,6 @@ from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
 from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
-from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 ENVIRONMENTS = {
@@ -59,7 +58,7 @@ def make_case(
     agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
     label, name = f"{agent}, {env}", f"tail-{tail:g}"
     assignments = [f"constraints.0.tail={tail}"]
-    if change is not None and flat_config(config)[change[0]] != change[1]:
+    if change is not None and overrides.flat_config(config)[change[0]] != change[1]:
         field, value = change
         short, seeds = field.split(".")[-1], 4
         assignments.append(f"{field}={value}")

@@ -200,7 +200,7 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
         for parameter in space
     }
     settings = {
-        **overrides.flatten(serialization.to_dict(config)),
+        **overrides.flat_config(config),
         **{f"the space of {name}": values for name, values in searched.items()},
     }
     return json.loads(json.dumps(settings))
@@ -208,12 +208,8 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
 
 def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, Any]]:
     """Return our and their value of each setting that differs, by name."""
-    names = {**ours, **theirs}
-    return {
-        name: (ours.get(name), theirs.get(name))
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    }
+    names = overrides.differing_names([ours, theirs])
+    return {name: (ours.get(name), theirs.get(name)) for name in names}
 
 
 def check_same_study(study: Any, options: TuneOptions) -> None:

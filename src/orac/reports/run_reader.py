@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import overrides, serialization
+from orac.config import serialization
+from orac.config.overrides import differing_names, flat_config
 from orac.config.reading import read_limited
 from orac.config.schema import Config
 from orac.config.validation import is_number, shown
@@ -498,16 +499,10 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
     ]
 
 
-def flat_config(config: Config) -> dict[str, Any]:
-    """Return the fields of a config by their dotted names."""
-    return overrides.flatten(serialization.to_dict(config))
-
-
 def differing_fields(configs: Sequence[Config]) -> list[str]:
     """Return the dotted names of the fields, except the seed, in which configs differ."""
-    flat = [flat_config(config) for config in configs]
-    names = dict.fromkeys(name for fields in flat for name in fields if name != "seed")
-    return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
+    names = differing_names([flat_config(config) for config in configs])
+    return [name for name in names if name != "seed"]
 
 
 def _mixture_note(group: Group) -> str:
