@@ -454,7 +454,7 @@ class AgentConfig:
                 "state by the discounted sum of the mean over all future steps, got "
                 f"{self.discount!r} and {self.cost_discount!r}."
             )
-        if self.centre and self.risk_form == "dual":
+        if self.centre and self.is_dual:
             raise ValueError(
                 "agent.centre does not work with agent.risk_form 'dual', whose pivot must "
                 "be compared with costs that are not centred. Set agent.centre=false, or "
@@ -493,6 +493,11 @@ class AgentConfig:
     def follows_episodes(self) -> bool:
         """Whether the multiplier follows the measured risk of episodes."""
         return self.multiplier.follows == "episodes"
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether the critics have the dual form, with pivots."""
+        return self.risk_form == "dual"
 
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
         """Return the measure that the critics estimate; for scalar critics, the mean."""
@@ -655,7 +660,7 @@ class Config:
                 f"constraints must have different names, got {names}. Rename one."
             )
         for constraint in self.constraints:
-            if self.agent.risk_form == "dual":
+            if self.agent.is_dual:
                 _ = constraint.measure.dual_tail
             if self.agent.risk_form == "scalar" and constraint.risk not in (
                 "cvar",

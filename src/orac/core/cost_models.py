@@ -183,6 +183,9 @@ class CostModel(NamedTuple):
     """`(quantiles averaged over the ensemble, context) -> metrics` of this form."""
     pivot_metrics: Callable[[Array], Metrics]
     """`(pivot parameters) -> metrics` of the pivots."""
+    hidden_rows: int = 1
+    """Number of rows that the hidden layers of a critic compute for each row of a batch. In
+    the implicit form it is the number of quantiles."""
     outer_step: Callable[..., Any] | None = None
     """`(key, agent state, batch, learner) -> agent state`: the dual form's update of its
     pivot distribution, which is due every `pivot.every` environment steps. Other forms have

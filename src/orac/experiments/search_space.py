@@ -159,7 +159,7 @@ def has_effect(field: str, config: Config) -> bool:
     if field.startswith("agent.exploration."):
         return agent.behaviour == "optimistic"
     if field.startswith("agent.pivot."):
-        return agent.risk_form == "dual" and bool(config.constraints)
+        return agent.is_dual and bool(config.constraints)
     if field.startswith(("agent.multiplier.", "agent.cost_")):
         return bool(config.constraints)
     return True

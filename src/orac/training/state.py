@@ -195,8 +195,8 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Memor
         4 * (4 * spec.observation_size + 2 * spec.action_size + 100),
     )
     # Memory holds one layer of every critic at every quantile, and its gradient, at once.
-    quantiles = agent.num_quantiles if agent.risk_form == "implicit" else 1
-    layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * quantiles
+    rows = make_learner(problem, agent).costs.hidden_rows
+    layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * rows
     acting = row + (layers if agent.behaviour == "optimistic" else 0)
     needs = [
         # In an update, memory holds the old and the new networks, and their gradients.
