@@ -193,6 +193,10 @@ class Constraint:
         """`cost_scale`, or the limit if `cost_scale` is not set."""
         return self.cost_scale or self.limit
 
+    def excess(self, risk: float) -> float:
+        """Return how far a risk is above the limit, in units of `unit`."""
+        return (risk - self.limit) / (self.unit or 1.0)
+
     @property
     def measure(self) -> RiskMeasure:
         """The risk measure that the fields describe."""

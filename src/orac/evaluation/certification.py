@@ -247,10 +247,11 @@ def choose(
             number = math.ceil(number / ROUND_TO) * ROUND_TO
             return int(place), min(number, episodes_max), ""
     risks = [[risk_of(episodes, c, spec) for c in constraints] for episodes in seen]
-    units = np.array([c.unit or 1.0 for c in constraints])
-    limits = np.array([c.limit for c in constraints])
-    place = int(((np.array(risks) - limits) / units).max(axis=1).argmin())
-    worst = int(((np.array(risks[place]) - limits) / units).argmax())
+    excess = np.array(
+        [[c.excess(r) for c, r in zip(constraints, x, strict=True)] for x in risks]
+    )
+    place = int(excess.max(axis=1).argmin())
+    worst = int(excess[place].argmax())
     constraint, value = constraints[worst], risks[place][worst]
     name = f" of {constraint.name!r}" if len(constraints) > 1 else ""
     measured = (

@@ -475,7 +475,7 @@ def default_episodes(config: Config) -> int:
 def excesses(risks: Sequence[float], config: Config) -> list[float]:
     """Return how far each risk is above its limit, in units of `Constraint.unit`."""
     return [
-        (risk - constraint.limit) / (constraint.unit or 1.0)
+        constraint.excess(risk)
         for risk, constraint in zip(risks, config.constraints, strict=True)
     ]
 
