@@ -19,9 +19,9 @@ from orac.api.environments import cost_bound_options
 from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation.certification import bound_of, cannot_certify
+from orac.evaluation.certification import cannot_certify
 from orac.evaluation.cvar_bounds import Certificate, violation_sentence
-from orac.evaluation.result import certify
+from orac.evaluation.result import bound_of, certify, costs_of
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,
@@ -199,11 +199,10 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
     for certificate, constraint in zip(
         evaluated.certificates, constraints, strict=True
     ):
-        column = evaluated.spec.cost_names.index(constraint.name)
         sentences.append(certificate.sentence())
         sentences.append(
             violation_sentence(
-                evaluated.result.episodes.cost[:, column],
+                costs_of(evaluated.result.episodes, constraint, evaluated.spec),
                 float(constraint.limit),
                 certificate.level,
                 "cost" if constraint.name == "cost" else f"cost {constraint.name}",

@@ -28,7 +28,7 @@ from orac.evaluation.cvar_bounds import (
     round_up,
     sample_cvar,
 )
-from orac.evaluation.result import Episodes, pool, risk_of_episodes
+from orac.evaluation.result import Episodes, bound_of, costs_of, pool, risk_of_episodes
 from orac.evaluation.rollout import MAX_EPISODES
 from orac.evaluation.seed_intervals import check_level
 
@@ -295,7 +295,7 @@ def needed_for(
     bound = bound_of(constraint, spec)
     if bound is None or cannot_certify(constraint, bound):
         return 0
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     return episodes_needed(
         costs,
         constraint.limit,
@@ -312,7 +312,7 @@ def certificate_of(
     """Return the certificate of these episodes for a constraint."""
     bound = bound_of(constraint, spec)
     assert bound is not None
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     tail = constraint.measure.dual_tail
     quantity = quantity_of(tail)
     return Certificate(
@@ -355,16 +355,9 @@ def validation_episodes(constraints: Sequence[Constraint]) -> int:
     return max(wanted, VALIDATION_MIN)
 
 
-def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
-    """Return the largest possible cost of an episode, or None if it is not declared."""
-    if spec.cost_bounds is None:
-        return None
-    return spec.cost_bounds[spec.cost_names.index(constraint.name)]
-
-
 def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
     """Return the risk of these episodes, as the constraint measures it."""
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     if constraint.measure.name in ("cvar", "mean"):
         return sample_cvar(costs, constraint.measure.dual_tail)
     return risk_of_episodes(costs, constraint.measure)

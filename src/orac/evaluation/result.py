@@ -138,6 +138,18 @@ def value_at_risk(costs: np.ndarray, tail: float) -> float:
     return float(np.sort(costs)[max(rank - 1, 0)])
 
 
+def costs_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> np.ndarray:
+    """Return the cost of each episode that the constraint limits."""
+    return episodes.cost[:, spec.cost_names.index(constraint.name)]
+
+
+def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
+    """Return the largest possible cost of an episode, or None if it is not declared."""
+    if spec.cost_bounds is None:
+        return None
+    return spec.cost_bounds[spec.cost_names.index(constraint.name)]
+
+
 def certify(
     episodes: Episodes,
     constraints: Sequence[Constraint],
@@ -147,9 +159,7 @@ def certify(
     """Return one certificate per constraint, for the cost that the constraint names."""
     certificates = []
     for constraint in constraints:
-        m = spec.cost_names.index(constraint.name)
-        costs, measure = episodes.cost[:, m], constraint.measure
-        bound = None if spec.cost_bounds is None else spec.cost_bounds[m]
+        costs, measure = costs_of(episodes, constraint, spec), constraint.measure
         estimate = risk_of_episodes(costs, measure)
         if measure.name in ("cvar", "mean"):
             certificate = certify_cvar(
@@ -157,7 +167,7 @@ def certify(
                 estimate,
                 cost_limit=float(constraint.limit),
                 tail=float(measure.parameter) if measure.name == "cvar" else 1.0,
-                cost_bound=bound,
+                cost_bound=bound_of(constraint, spec),
                 level=confidence,
             )
         else:

@@ -14,8 +14,8 @@ import numpy as np
 
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation.certification import bound_of, cannot_certify
-from orac.evaluation.result import Episodes
+from orac.evaluation.certification import cannot_certify
+from orac.evaluation.result import Episodes, bound_of
 from orac.training import delivery, measurement
 
 
