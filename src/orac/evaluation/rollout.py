@@ -31,9 +31,8 @@ from orac.config.validation import (
     frozen_value,
     import_extra,
 )
-from orac.envs import registry
-from orac.envs.base import Environment, EnvSpec, Step, reset_batch
-from orac.envs.baselines import check_baseline, make_baseline
+from orac.envs.base import Environment, Step, reset_batch
+from orac.envs.baselines import check_baseline
 from orac.envs.gym_adapter.costs import check_env_module
 from orac.envs.gym_adapter.vector import HostEnv, derive_seeds
 from orac.evaluation.result import Episodes
@@ -258,18 +257,6 @@ def baseline_config(
     check_baseline(env_id, name)
     config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
     return overrides.override(config, list(assignments))
-
-
-def play_baseline(config: Config, episodes: int) -> tuple[Episodes, EnvSpec]:
-    """Play episodes with the baseline of a config that `baseline_config` returned."""
-    env = registry.make(config.env.id, **dict(config.env.params))
-    baseline = make_baseline(config.env.id, config.algo, env)
-
-    def policy(params: None, key: Array, observation: Array) -> Array:
-        return baseline(observation)
-
-    played = roll_out(jax.random.key(config.seed), None, env, policy, episodes)
-    return played, env.spec
 
 
 class Recording(NamedTuple):
