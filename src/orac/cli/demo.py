@@ -162,7 +162,7 @@ def run_demo(options: argparse.Namespace) -> int:
     """Train an agent, certify its policy and draw its path; return 0 if it is certified."""
     started = time.perf_counter()
     config = presets.preset("orac", "orac/GuardedMaze-v0", "fast")
-    config = presets.with_seed(config, options.seed)
+    config = replace(config, seed=options.seed)
     agent = Agent(config.env.id, config)
     print(
         "ORAC in the guarded maze. The short path is quick, but with probability 0.15 a\n"

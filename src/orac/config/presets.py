@@ -381,11 +381,6 @@ def check_algorithm(config: Config) -> None:
         )
 
 
-def with_seed(config: Config, seed: int) -> Config:
-    """Return the same config with another seed."""
-    return replace(config, seed=seed)
-
-
 def has_paper_preset(env_id: str) -> bool:
     """Return whether there is a `paper` preset for this environment."""
     return env_id in ENVIRONMENTS or is_safety_gym(env_id)
