@@ -250,7 +250,11 @@ class Agent:
         check_memory(memory_needs(self.spec, self.config, with_replay=True))
         self._configure(training)
         if waiting:
-            self._meta["continued_from"] = self._origin()
+            self._meta["continued_from"] = {
+                "path": str(self._source),
+                "step": self.num_timesteps,
+                "env": self.config.env.id,
+            }
         sentences = self._restore_replay() if waiting else []
         short = short_run(self.config)
         if short:
@@ -294,14 +298,6 @@ class Agent:
     def _configure(self, training: TrainingConfig) -> None:
         if training != self.config.training:
             self.runner.configure(replace(self.config, training=training))
-
-    def _origin(self) -> dict[str, Any]:
-        """Return the origin of a loaded agent, for meta.json."""
-        return {
-            "path": str(self._source),
-            "step": self.num_timesteps,
-            "env": self.config.env.id,
-        }
 
     def _restore_replay(self) -> list[str]:
         """Restore the training state of the run that the agent was loaded from.

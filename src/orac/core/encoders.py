@@ -71,7 +71,8 @@ def init_encoded(
     size, structure = problem.observation_size, problem.observation_structure
     features = feature_size(encoder, size, structure)
     encoder_key, network_key = jax.random.split(key)
-    params = init_encoder(encoder_key, encoder, size, structure)
+    params = encoder.init(encoder_key, observation_of(size, structure)[1])
+    params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     network = make(network_key, input_size - size + features)
     return Encoded(params, network, encoder.apply, size, structure)
 
@@ -152,14 +153,6 @@ def observation_of(size: int, structure: str) -> tuple[Any, Any]:
     flat = jax.ShapeDtypeStruct((size,), jnp.float32)
     observation = jax.eval_shape(partial(unflatten, structure=structure), flat)
     return observation, jax.tree.map(lambda x: x.shape, observation)
-
-
-def init_encoder(
-    key: Key[Array, ""], encoder: Encoder, size: int, structure: str
-) -> Any:
-    """Return new parameters of the encoder, as float32."""
-    params = encoder.init(key, observation_of(size, structure)[1])
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
 
 
 @lru_cache(maxsize=64)

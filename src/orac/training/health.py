@@ -62,7 +62,7 @@ def check_report(
         "the environment's cost": rows_not_finite(report.totals.cost),
         NEGATIVE: rows_with_a_negative_cost(report, running_cost),
     }
-    for name in sorted(report.metrics, key=lambda name: ORDER.index(group(name))):
+    for name in sorted(report.metrics, key=lambda x: ORDER.index(x.partition("/")[0])):
         bad[name] = rows_not_finite(report.metrics[name]) & report.updated
     first = {name: int(rows.argmax()) for name, rows in bad.items() if rows.any()}
     if not first:
@@ -101,11 +101,6 @@ def rows_with_a_negative_cost(
     before[1:] = np.where(ended[:-1, :, None], 0, totals[:-1])
     lower: np.ndarray = np.less(totals, before)
     return np.asarray(lower.reshape(len(lower), -1).any(axis=1))
-
-
-def group(name: str) -> str:
-    """Return the part of a metric's name before the first slash."""
-    return name.partition("/")[0]
 
 
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
