@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from orac.config.validation import (
+    FLOAT32_MAX,
     check_choice,
     check_count,
     did_you_mean,
@@ -26,7 +27,6 @@ from orac.config.validation import (
     shown,
 )
 from orac.envs.gym_adapter.costs import (
-    FLOAT32_MAX,
     CostFn,
     CostKeys,
     checked_cost_fn,
