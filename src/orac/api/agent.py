@@ -412,11 +412,7 @@ class Agent:
         The value is `...` if no name can be imported.
         """
         env, cost_fn = self.config.env.id, self.config.env.cost_fn
-        encoder = self.config.agent.encoder
-        names = {
-            "cost_fn": cost_fn,
-            "encoder": encoder.name if isinstance(encoder, Encoder) else encoder,
-        }
+        names = {"cost_fn": cost_fn, "encoder": self.config.agent.encoder_name}
         arguments = [] if is_env_id(env) else ["env=..."]
         for argument, name in names.items():
             if name is not None:

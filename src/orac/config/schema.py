@@ -499,6 +499,11 @@ class AgentConfig:
         return self.multiplier.follows == "episodes"
 
     @property
+    def encoder_name(self) -> str | None:
+        """Name of the encoder, or None if there is none."""
+        return self.encoder.name if isinstance(self.encoder, Encoder) else self.encoder
+
+    @property
     def is_dual(self) -> bool:
         """Whether the critics have the dual form, with pivots."""
         return self.risk_form == "dual"
