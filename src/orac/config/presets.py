@@ -10,7 +10,6 @@
 - `general` has settings similar to `fast`, for any environment.
 """
 
-import dataclasses
 import re
 from dataclasses import dataclass, replace
 
@@ -340,7 +339,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
     if algorithm.risk_form == "scalar":
         agent = replace(agent, num_cost_critics=1)
     constraints = () if algo == "sac" else config.constraints
-    return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
+    return replace(config, algo=algo, agent=agent, constraints=constraints)
 
 
 def for_encoder(config: Config) -> Config:
