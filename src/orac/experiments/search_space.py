@@ -13,7 +13,7 @@ from typing import Any
 
 from orac.config import overrides, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, is_number
+from orac.config.validation import check_choice, check_value, is_number
 
 RANGE_KEYS = ("low", "high", "log", "whole")
 FIXED = ("seed", "algo", "env", "constraints", "evaluation", "training.total_steps")
@@ -137,8 +137,7 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
         )
     log, whole = values.get("log", False), values.get("whole", False)
     for key, value in (("log", log), ("whole", whole)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{key} of {name} must be true or false, got {value!r}.")
+        check_value(f"{key} of {name}", value, bool)
     if log and low <= 0:
         raise ValueError(
             f"a logarithmic range must be above 0, but that of {name} starts at {low!r}."
