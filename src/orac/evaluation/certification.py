@@ -350,9 +350,18 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
 
 def validation_episodes(constraints: Sequence[Constraint]) -> int:
     """Return the number of validation episodes per candidate for the smallest tail."""
+    return episodes_for_tails(constraints, VALIDATION_TAIL, VALIDATION_MIN)
+
+
+def episodes_for_tails(
+    constraints: Sequence[Constraint], in_tail: int, least: int
+) -> int:
+    """Return the number of episodes of which `in_tail` are in the smallest tail.
+
+    It is at least `least`.
+    """
     tails = [c.tail for c in constraints if c.risk == "cvar"]
-    wanted = math.ceil(VALIDATION_TAIL / min(tails, default=1.0))
-    return max(wanted, VALIDATION_MIN)
+    return max(least, math.ceil(in_tail / min(tails, default=1.0)))
 
 
 def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:

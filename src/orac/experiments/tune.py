@@ -24,6 +24,7 @@ from orac.config import overrides, serialization
 from orac.config.reading import read_text
 from orac.config.schema import Config
 from orac.config.validation import check_count, check_range, import_extra
+from orac.evaluation.certification import episodes_for_tails
 from orac.evaluation.result import cost_column
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
@@ -468,8 +469,7 @@ class Tuner:
 
 def default_episodes(config: Config) -> int:
     """Return the number of fresh episodes of a trial: 100, or more for a small tail."""
-    tails = [c.tail for c in config.constraints if c.risk == "cvar"]
-    return max(100, math.ceil(TAIL_EPISODES / min(tails, default=1.0)))
+    return episodes_for_tails(config.constraints, TAIL_EPISODES, 100)
 
 
 def excesses(risks: Sequence[float], config: Config) -> list[float]:
