@@ -76,6 +76,11 @@ def cost_column(name: str) -> str:
     return name if name == "cost" else f"cost/{name}"
 
 
+def cost_noun(name: str) -> str:
+    """Return a cost as part of a sentence: `cost`, or `cost <name>` for every other name."""
+    return name if name == "cost" else f"cost {name}"
+
+
 def summarise(
     episodes: Episodes,
     constraints: Sequence[Constraint],

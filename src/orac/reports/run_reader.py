@@ -20,7 +20,7 @@ import numpy as np
 from orac.config import serialization
 from orac.config.overrides import differing_names, flat_config
 from orac.config.reading import read_limited
-from orac.config.schema import Config
+from orac.config.schema import Config, Constraint
 from orac.config.validation import is_number, shown
 from orac.runs.directory import (
     LOGS,
@@ -229,6 +229,11 @@ def cost_names(groups: Iterable[Group]) -> list[str]:
     """Return the names of all costs in the evaluations of the groups."""
     runs = [run for group in groups for run in group.runs]
     return list(dict.fromkeys(name for run in runs for name in run.cost_names))
+
+
+def constraints_of(groups: Sequence[Group]) -> list[Constraint]:
+    """Return the constraints of all groups, in which a constraint may occur repeatedly."""
+    return [constraint for group in groups for constraint in group.config.constraints]
 
 
 def is_cost_column(column: str) -> bool:
