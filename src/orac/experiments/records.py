@@ -74,8 +74,8 @@ class Record:
     """Fields of each case's config, without the seed, by label and then by dotted name."""
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
-    def is_finished(self, run: PlannedRun) -> bool:
-        """Return whether the record has this run, and the run is finished."""
+    def is_complete(self, run: PlannedRun) -> bool:
+        """Return whether the record has this run, and the run was complete."""
         recorded = self.runs.get((run.label, run.config.seed))
         return recorded is not None and bool(recorded.row["finished"])
 
@@ -141,7 +141,7 @@ def collect(
             check_same_settings(str(path), config, {paths[0]: configs[paths[0]]})
             record.check(case.label, str(path), config)
             run = PlannedRun(case.label, config, case.name, out, study.certifies)
-            if not record.is_finished(run):
+            if not record.is_complete(run):
                 new.append(read_row(study, run))
     if folder is None:
         for row in new:
@@ -180,7 +180,7 @@ def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
         "config": "",
         "steps": run.steps,
         "of": run.config.training.total_steps,
-        "finished": planned.is_finished(),
+        "finished": planned.is_complete(),
         **_training_columns(run),
         **_machine_columns(run.meta),
         "evaluations": len(run.evaluation_steps),

@@ -130,7 +130,7 @@ def train(
         for run in planned:
             subject = f"{run}, which is to run now,"
             record.check(run.label, subject, run.config)
-        missing = [run for run in planned if not record.is_finished(run)]
+        missing = [run for run in planned if not record.is_complete(run)]
         if len(missing) < len(planned):
             recorded = len(planned) - len(missing)
             log(f"{recorded} of {len(planned)} runs are finished in {folder}.")

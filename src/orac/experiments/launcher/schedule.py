@@ -69,8 +69,8 @@ class PlannedRun:
     def __str__(self) -> str:
         return f"{self.label}, seed {self.config.seed}"
 
-    def is_finished(self) -> bool:
-        """Return whether the run is finished.
+    def is_complete(self) -> bool:
+        """Return whether the run is finished and has everything that was asked of it.
 
         Its last step must have a checkpoint. If the run is to be certified, it also needs a
         certificate, and if it is to play fresh episodes, it also needs their summary.
@@ -228,7 +228,7 @@ def run_all(
     every run as soon as it is finished, and with runs that were finished before.
     """
     check_plan(runs)
-    outcomes = [Outcome(run, "finished") for run in runs if run.is_finished()]
+    outcomes = [Outcome(run, "finished") for run in runs if run.is_complete()]
     done = {outcome.run.path for outcome in outcomes}
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
