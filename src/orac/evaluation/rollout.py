@@ -27,7 +27,6 @@ from orac.config.schema import Config, EnvConfig
 from orac.config.validation import (
     NonFiniteError,
     check_count,
-    check_seed,
     frozen_value,
     import_extra,
 )
@@ -371,11 +370,8 @@ def _cannot_render(env_id: str) -> ValueError:
     )
 
 
-def record_video(
-    agent: Any, path: str | Path, seed: int = 0, checkpoint: str | None = None
-) -> Path:
+def record_video(agent: Any, path: str | Path, checkpoint: str | None = None) -> Path:
     """Write one episode of an agent's policy as a .gif or .mp4 file."""
-    check_seed("seed", seed)
     path = check_video_path(path)
     config = agent.config.env
     # Training truncates episodes at this length, but the environment itself might never end.
@@ -383,7 +379,7 @@ def record_video(
     env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
     try:
         recording = record_episodes(
-            env, lambda flat: agent.predict(flat, checkpoint=checkpoint)[0], seed=seed
+            env, lambda flat: agent.predict(flat, checkpoint=checkpoint)[0]
         )
     finally:
         env.close()
