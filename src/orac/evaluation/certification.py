@@ -246,7 +246,9 @@ def choose(
             number = math.ceil(SURPLUS * max(n for n in needed if n is not None))
             number = math.ceil(number / ROUND_TO) * ROUND_TO
             return int(place), min(number, episodes_max), ""
-    risks = [[risk_of(episodes, c, spec) for c in constraints] for episodes in seen]
+    risks = [
+        [constrained_risk(episodes, c, spec) for c in constraints] for episodes in seen
+    ]
     excess = np.array(
         [[c.excess(r) for c, r in zip(constraints, x, strict=True)] for x in risks]
     )
@@ -290,7 +292,7 @@ def needed_for(
     number nor `episodes_max` would be enough. Returns 0 if the risk is below the limit but
     the constraint cannot be certified.
     """
-    if risk_of(episodes, constraint, spec) >= constraint.limit:
+    if constrained_risk(episodes, constraint, spec) >= constraint.limit:
         return None
     bound = bound_of(constraint, spec)
     if bound is None or cannot_certify(constraint, bound):
@@ -317,7 +319,7 @@ def certificate_of(
     quantity = quantity_of(tail)
     return Certificate(
         quantity if constraint.name == "cost" else f"{quantity} {constraint.name}",
-        risk_of(episodes, constraint, spec),
+        constrained_risk(episodes, constraint, spec),
         cvar_upper_bound(costs, tail, bound, level),
         float(constraint.limit),
         level,
@@ -364,7 +366,9 @@ def episodes_for_tails(
     return max(least, math.ceil(in_tail / min(tails, default=1.0)))
 
 
-def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
+def constrained_risk(
+    episodes: Episodes, constraint: Constraint, spec: EnvSpec
+) -> float:
     """Return the risk of these episodes, as the constraint measures it."""
     costs = costs_of(episodes, constraint, spec)
     if constraint.measure.name in ("cvar", "mean"):
