@@ -34,7 +34,7 @@ from orac.experiments.launcher.schedule import (
     PlannedRun,
     stop_signals,
 )
-from orac.experiments.launcher.worker import FRESH
+from orac.experiments.launcher.worker import FRESH_FILE
 from orac.experiments.run_study import UNFINISHED
 from orac.experiments.search_space import (
     Space,
@@ -512,7 +512,7 @@ def read_evaluations(
 
 def read_fresh(run: PlannedRun) -> tuple[float, tuple[float, ...]]:
     """Return the reward and the risks of the fresh episodes of a finished run."""
-    summary = json.loads((run.path / FRESH).read_text())
+    summary = json.loads((run.path / FRESH_FILE).read_text())
     risks = [summary[f"{cost_column(c.name)}/risk"] for c in run.config.constraints]
     return float(summary["reward/mean"]), tuple(map(float, risks))
 

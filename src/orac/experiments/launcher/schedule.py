@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES
-from orac.experiments.launcher.worker import FRESH
+from orac.experiments.launcher.worker import FRESH_FILE
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_config, run_path, valid_certificate
 from orac.runs.machine import threads_of
@@ -51,7 +51,7 @@ class PlannedRun:
     """Maximum cost of an episode, for an environment that does not declare it."""
     fresh_episodes: int = 0
     """Number of fresh episodes of the delivered policy that are played after training and
-    summarised in the file `FRESH`."""
+    summarised in the file `FRESH_FILE`."""
     fresh_seed: int = 0
     """Seed of the fresh episodes."""
     cost_fn: str | None = None
@@ -77,7 +77,7 @@ class PlannedRun:
         """
         steps = Checkpoints(self.path / "checkpoints").steps()
         certified = not self.certifies or valid_certificate(self.path) is not None
-        played = not self.fresh_episodes or (self.path / FRESH).is_file()
+        played = not self.fresh_episodes or (self.path / FRESH_FILE).is_file()
         return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
     def step(self) -> int:
