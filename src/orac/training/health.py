@@ -23,7 +23,7 @@ ADVICE = (
 )
 
 
-LARGE_OBSERVATION = (
+OBSERVATION_ADVICE = (
     "The square of an observation was infinite: let the environment return observations "
     "in a bounded range."
 )
@@ -110,7 +110,7 @@ def check_parameters(agent: Any, step: int, last_good: str) -> None:
         of_observations = name.startswith(".observation_stats")
         raise NonFiniteError(
             f"the agent's {name} must be finite, but it was not at step {step:,}. "
-            f"{last_good} {LARGE_OBSERVATION if of_observations else ADVICE}"
+            f"{last_good} {OBSERVATION_ADVICE if of_observations else ADVICE}"
         )
 
 
