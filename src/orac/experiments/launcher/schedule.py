@@ -253,7 +253,7 @@ def run_all(
                     log(f"started   {run}{f' at step {step:,}' if step else ''}")
                     backend.start(run)
                 for outcome in backend.ended():
-                    log(describe(outcome))
+                    log(outcome_line(outcome))
                     run = outcome.run
                     again = outcome.status == "killed" and run.path not in killed
                     if again and not stopping:
@@ -272,7 +272,7 @@ def run_all(
     return sorted(outcomes, key=lambda outcome: order[outcome.run.path])
 
 
-def describe(outcome: Outcome) -> str:
+def outcome_line(outcome: Outcome) -> str:
     """Return one line about a run that ended."""
     run = outcome.run
     line = f"{outcome.status:<9} {run}"
