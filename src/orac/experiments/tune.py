@@ -384,7 +384,7 @@ class Tuner:
             self._study.tell(trial, reward)
             self._log(
                 f"finished  {run.label}, {time_text}: reward {number(reward)}"
-                f"{risk_text(risks, run.config)}"
+                f"{risk_suffix(risks, run.config)}"
             )
         elif outcome.status == "stopped" and run in self._pruned:
             reward, risks = self._last[run]
@@ -392,7 +392,7 @@ class Tuner:
             self._study.tell(trial, state=states.PRUNED)
             self._log(
                 f"pruned    {run.label} at step {run.step():,}, {time_text}: worse than "
-                f"most, reward {number(reward)}{risk_text(risks, run.config)}"
+                f"most, reward {number(reward)}{risk_suffix(risks, run.config)}"
             )
         elif outcome.status == "stopped":
             self._log(f"stopped   {run.label} at step {run.step():,}; it is saved")
@@ -443,7 +443,7 @@ class Tuner:
             least = min(points, key=lambda p: max(excesses(p.risks, config)))
             log(
                 f"No trial is within its limits, so there is no best config. Trial "
-                f"{least.number} is nearest{risk_text(least.risks, config)}. Train longer "
+                f"{least.number} is nearest{risk_suffix(least.risks, config)}. Train longer "
                 "(--total-steps), try more trials (--trials), or raise the limit."
             )
         axes = [
@@ -517,7 +517,7 @@ def read_fresh(run: PlannedRun) -> tuple[float, tuple[float, ...]]:
     return float(summary["reward/mean"]), tuple(map(float, risks))
 
 
-def risk_text(risks: Sequence[float], config: Config) -> str:
+def risk_suffix(risks: Sequence[float], config: Config) -> str:
     """Return a text such as ", risk 4.2 (limit 5)", with one part per constraint."""
     several = len(config.constraints) > 1
     return "".join(
