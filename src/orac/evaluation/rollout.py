@@ -59,7 +59,7 @@ VIDEO_EXTRA = ("Recording a video", "video", "imageio.v3")
 BLOCK = 8
 """Number of observations in each call of a policy on the host."""
 
-Policy = Callable[[Any, Array, Array], Array]
+DevicePolicy = Callable[[Any, Array, Array], Array]
 """Function of (parameters, key, observations) that returns actions in the action box."""
 HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 """Function of (observations, noise) that returns actions in the action box.
@@ -70,7 +70,11 @@ HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
 def _roll_out(
-    key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
+    key: Key[Array, ""],
+    params: Any,
+    env: Environment,
+    policy: DevicePolicy,
+    episodes: int,
 ) -> tuple[Array, Array, Array, dict[str, Array], Array, Array]:
     """Return the totals of each episode, the argument of `check_finite`, and one more array.
 
@@ -117,7 +121,11 @@ def _roll_out(
 
 
 def roll_out(
-    key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
+    key: Key[Array, ""],
+    params: Any,
+    env: Environment,
+    policy: DevicePolicy,
+    episodes: int,
 ) -> Episodes:
     """Play whole episodes in a JAX environment, in parallel on the device."""
     check_episodes(episodes)

@@ -19,7 +19,7 @@ from orac.core.cost_models import Context, Problem, make_problem
 from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
-from orac.evaluation.rollout import Policy
+from orac.evaluation.rollout import DevicePolicy
 from orac.runs.machine import MemoryNeed
 from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
@@ -214,7 +214,9 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Memor
 
 
 @lru_cache(maxsize=64)
-def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
+def evaluation_policy(
+    spec: EnvSpec, config: Config, deterministic: bool
+) -> DevicePolicy:
     """Return a function of (policy, key, observations) that acts without exploration shift.
 
     Its actions are in the environment's action space. Calls with equal arguments return the
