@@ -33,7 +33,7 @@ INK, PATH = "#222222", "#0072B2"
 def train(algo: str, out: Path) -> Path:
     """Train one agent with the demo's settings and return its run directory."""
     config = presets.preset(algo, "orac/GuardedMaze-v0", "fast")
-    agent = orac.Agent(config.env.id, presets.with_seed(config, 0))
+    agent = orac.Agent(config.env.id, config)
     agent.learn(out=out, name="picture")
     assert agent.run_path is not None
     return agent.run_path

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from orac.api import evaluate_baseline
+from orac.evaluation.rollout import baseline_config
+
 
 def test_an_agent_and_an_evaluation_are_shown_in_one_line(pendulum):
     assert repr(pendulum) == (
@@ -65,3 +68,14 @@ def test_plots_show_the_learning_curves_and_the_costs(pendulum):
         f"CVaR {result['cost/cvar_0.25']:.4g} at 0.25": result["cost/cvar_0.25"],
         "limit 10": 10,
     }
+
+
+def test_a_baseline_is_played_like_an_agent():
+    config = baseline_config(
+        "orac/GuardedMaze-v0", "long_path", 3, ["constraints.0.tail=0.1"]
+    )
+    result, spec = evaluate_baseline(config, 40)
+    episodes = result.episodes
+    assert (config.algo, config.seed, spec.name) == ("long_path", 3, "GuardedMaze")
+    assert len(episodes) == 40 and (episodes.metrics["path"] == 1).all()
+    assert (episodes.cost == 4).all()

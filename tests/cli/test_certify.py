@@ -210,7 +210,7 @@ class Meadow(GuardedMaze):
 
 def test_a_run_is_certified_only_in_its_own_environment(run, capsys, monkeypatch):
     agent = orac.load(run, Meadow())
-    monkeypatch.setattr(orac.cli.evaluate, "load_agent", lambda options: agent)
+    monkeypatch.setattr(orac.cli.evaluate, "load_from_options", lambda options: agent)
     assert main(["certify", str(run)]) == 1
     assert (
         "a run must be certified with its own environment, orac/GuardedMaze-v0, got Meadow. To "
@@ -223,7 +223,7 @@ def test_an_evaluation_in_another_environment_is_saved_under_its_name(
     run, tmp_path, monkeypatch
 ):
     agent = orac.load(run, Meadow())
-    monkeypatch.setattr(orac.cli.evaluate, "load_agent", lambda options: agent)
+    monkeypatch.setattr(orac.cli.evaluate, "load_from_options", lambda options: agent)
     options = ["--episodes=2", f"--out={tmp_path / 'out'}"]
     assert main(["evaluate", str(run), *options]) == 0
     (path,) = (tmp_path / "out").rglob("config.yaml")

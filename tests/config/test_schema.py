@@ -235,7 +235,7 @@ def test_parameters_that_cannot_be_hashed_are_refused():
 
 def test_each_constraint_knows_its_measure():
     assert Constraint(tail=0.05).measure == risk.cvar(0.05)
-    assert Constraint(risk="mean").measure == risk.mean()
+    assert Constraint(risk="mean").measure == risk.RiskMeasure("mean")
     wang = Constraint(risk="wang", risk_parameter=0.0)
     assert wang.measure == risk.RiskMeasure("wang", 0.0)
 

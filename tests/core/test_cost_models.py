@@ -1,6 +1,7 @@
 """The risk forms: quantiles, risks and bounds with no, one and two constraints."""
 
 import functools
+import inspect
 import itertools
 
 import jax
@@ -79,6 +80,51 @@ def test_limits_are_converted_to_the_units_of_the_critics():
     np.testing.assert_allclose(problem.cost_value_limits, [4 * horizon, 8 * horizon])
     assert problem.names == ("a", "b") and problem.num_constraints == 2
     assert hash(problem) == hash(make_problem(2))
+
+
+@pytest.mark.parametrize(
+    "limit, discount, length, expected",
+    [
+        (10.0, 0.99, 400, 2.4551),  # Safety-Gymnasium
+        (720.0, 0.99, 719, 100.07),  # CityLearn
+        (5.0, 0.9999, 100, 4.9753),  # GuardedMaze
+        (7.0, 1.0, 123, 7.0),
+        (7.0, 0.5, 1, 7.0),
+        (0.0, 0.99, 100, 0.0),
+    ],
+)
+def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expected):
+    value = cost_models.cost_value_limit(limit, discount, length)
+    assert value == pytest.approx(expected, rel=5e-5)
+    # The discounted sum of an episode that pays its limit evenly.
+    paid = sum(discount**t * limit / length for t in range(length))
+    assert value == pytest.approx(paid, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ((-1.0, 0.99, 10), "cost_limit must be at least 0, got -1"),
+        ((float("nan"), 0.99, 10), "at least 0, got nan. It is the limit per"),
+        ((float("inf"), 0.99, 10), "at least 0, got inf"),
+        ((1.0, 0.0, 10), r"cost discount must be in \(0, 1\], got 0.0"),
+        ((1.0, 1.5, 10), r"cost discount must be in \(0, 1\], got 1.5"),
+        ((1.0, float("nan"), 10), "cost discount must be in .* got nan"),
+        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Pass"),
+        (
+            (1.0, 0.99, float("nan")),
+            "episode_length must be at least 1, got",
+        ),
+        (
+            (1.0, 0.99, "100"),
+            "episode_length must be at least 1, got '100'",
+        ),
+    ],
+)
+def test_bad_limits_are_refused(arguments, text):
+    # Unwrapped: the types that only tests check would refuse text before we do.
+    with pytest.raises(ValueError, match=text):
+        inspect.unwrap(cost_models.cost_value_limit)(*arguments)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,7 +1,6 @@
 """Risk measures are defined by their properties, so the properties are the tests."""
 
 import contextlib
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,11 @@ from scipy import integrate, stats
 
 from orac.config.schema import RiskMeasure
 from orac.core import risk
+from orac.evaluation.result import value_at_risk
 
 DTYPES = ("float32", "float64")
 COHERENT = (
-    risk.mean(),
+    RiskMeasure("mean"),
     risk.cvar(1.0),
     risk.cvar(0.25),
     risk.cvar(0.05),
@@ -218,7 +218,9 @@ def test_cvar_of_the_whole_tail_is_the_mean_and_of_one_atom_the_maximum(dtype, x
     with precision(dtype) as (array, tolerance):
         mean = x.astype(np.float64).mean()
         assert risk_of(array(x), risk.cvar(1.0)) == pytest.approx(mean, abs=tolerance)
-        assert risk_of(array(x), risk.mean()) == pytest.approx(mean, abs=tolerance)
+        assert risk_of(array(x), RiskMeasure("mean")) == pytest.approx(
+            mean, abs=tolerance
+        )
         worst = risk_of(array(x), risk.cvar(1 / SIZE))
         assert worst == pytest.approx(float(x.max()), abs=tolerance)
 
@@ -299,7 +301,7 @@ def test_the_dual_is_never_below_the_primal_and_meets_it_at_the_var(
     with precision(dtype) as (array, tolerance):
         primal = risk_of(array(x), risk.cvar(tail))
         dual = float(risk.dual_risk(array(x), array(pivot), tail))
-        best = risk.optimal_pivot(array(x), tail)
+        best = array(value_at_risk(x, tail))
         at_best = float(risk.dual_risk(array(x), best, tail))
     # Rounding in the excess is divided by the tail.
     assert dual >= primal - tolerance / tail
@@ -339,7 +341,7 @@ def test_the_dual_by_hand():
     excess = risk.tail_excess(quantiles, jnp.float32(4), 0.5)
     np.testing.assert_array_equal(excess, [0, 0, 4, 16])
     assert float(risk.dual_risk(quantiles, jnp.float32(4), 0.5)) == 9
-    assert float(risk.optimal_pivot(quantiles, 0.5)) == 2
+    assert value_at_risk(np.asarray(quantiles), 0.5) == 2
     assert float(risk.dual_risk(quantiles, jnp.float32(2), 0.5)) == 9
     # Off the value at risk it is larger: pivot 8 leaves 4 / 4 / 0.5 + 8 = 10.
     assert float(risk.dual_risk(quantiles, jnp.float32(8), 0.5)) == 10
@@ -350,13 +352,13 @@ def test_the_dual_by_hand():
 )
 def test_the_optimal_pivot_is_the_smallest_value_with_enough_mass_below(tail, rank):
     ordered = [1.0, 2.0, 3.0, 4.0]
-    pivot = risk.optimal_pivot(jnp.array([3.0, 1.0, 4.0, 2.0]), tail)
-    assert float(pivot) == ordered[rank]
+    pivot = value_at_risk(np.array([3.0, 1.0, 4.0, 2.0]), tail)
+    assert pivot == ordered[rank]
 
 
 def test_the_dual_form_takes_cvar_and_the_mean_alone_and_says_why():
     assert risk.dual_tail(risk.cvar(0.05)) == 0.05
-    assert risk.dual_tail(risk.mean()) == 1
+    assert risk.dual_tail(RiskMeasure("mean")) == 1
     with pytest.raises(ValueError, match="supports only 'cvar' and 'mean'") as spectral:
         risk.dual_tail(RiskMeasure("wang", 0.5))
     assert "Use risk_form='implicit', or the measure 'cvar'" in str(spectral.value)
@@ -366,7 +368,7 @@ def test_the_dual_form_takes_cvar_and_the_mean_alone_and_says_why():
 
 def test_rows_of_a_batch_are_separate_and_jit_changes_nothing():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3, 16)), jnp.float32)
-    for measure in (risk.mean(), risk.cvar(0.05), CPW):
+    for measure in (RiskMeasure("mean"), risk.cvar(0.05), CPW):
         batched = sample_risk(x, measure)
         assert batched.shape == (5, 3)
         for i, j in ((0, 0), (4, 2)):
@@ -380,51 +382,6 @@ def test_the_gradient_of_a_risk_is_its_weights(measure):
     gradient = jax.grad(lambda q: risk.sample_risk(q, measure))(quantiles)
     weights = risk.level_weights(measure, jnp.full(16, 1 / 16))
     np.testing.assert_allclose(gradient, weights, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "limit, discount, length, expected",
-    [
-        (10.0, 0.99, 400, 2.4551),  # Safety-Gymnasium
-        (720.0, 0.99, 719, 100.07),  # CityLearn
-        (5.0, 0.9999, 100, 4.9753),  # GuardedMaze
-        (7.0, 1.0, 123, 7.0),
-        (7.0, 0.5, 1, 7.0),
-        (0.0, 0.99, 100, 0.0),
-    ],
-)
-def test_an_episode_limit_becomes_a_critic_limit(limit, discount, length, expected):
-    value = risk.cost_value_limit(limit, discount, length)
-    assert value == pytest.approx(expected, rel=5e-5)
-    # The discounted sum of an episode that pays its limit evenly.
-    paid = sum(discount**t * limit / length for t in range(length))
-    assert value == pytest.approx(paid, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        ((-1.0, 0.99, 10), "cost_limit must be at least 0, got -1"),
-        ((float("nan"), 0.99, 10), "at least 0, got nan. It is the limit per"),
-        ((float("inf"), 0.99, 10), "at least 0, got inf"),
-        ((1.0, 0.0, 10), r"cost discount must be in \(0, 1\], got 0.0"),
-        ((1.0, 1.5, 10), r"cost discount must be in \(0, 1\], got 1.5"),
-        ((1.0, float("nan"), 10), "cost discount must be in .* got nan"),
-        ((1.0, 0.99, 0), "episode_length must be at least 1, got 0. Pass"),
-        (
-            (1.0, 0.99, float("nan")),
-            "episode_length must be at least 1, got",
-        ),
-        (
-            (1.0, 0.99, "100"),
-            "episode_length must be at least 1, got '100'",
-        ),
-    ],
-)
-def test_bad_limits_are_refused(arguments, text):
-    # Unwrapped: the types that only tests check would refuse text before we do.
-    with pytest.raises(ValueError, match=text):
-        inspect.unwrap(risk.cost_value_limit)(*arguments)
 
 
 @pytest.mark.parametrize("tail", [0.0, 2.0, -0.1, float("nan"), float("inf")])
@@ -476,12 +433,12 @@ def test_widths_that_are_no_weights_are_refused(bad):
 
 def test_risk_of_no_sample_is_refused():
     with pytest.raises(ValueError, match="at least one value, got none"):
-        risk.sample_risk(jnp.zeros(0), risk.mean())
+        risk.sample_risk(jnp.zeros(0), RiskMeasure("mean"))
 
 
 def test_measures_are_hashable_values_that_jit_can_take_as_static():
     assert risk.cvar(0.05) == RiskMeasure("cvar", 0.05)
-    assert len({risk.cvar(0.05), RiskMeasure("cvar", 0.05), risk.mean()}) == 2
+    assert len({risk.cvar(0.05), RiskMeasure("cvar", 0.05), RiskMeasure("mean")}) == 2
 
 
 @pytest.mark.parametrize(("guard", "share"), [(0.15, 0.0208), (0.10, 0.0313)])

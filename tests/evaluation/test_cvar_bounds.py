@@ -248,7 +248,7 @@ def test_sentence_if_more_episodes_would_not_help():
 
 
 def test_sentence_if_too_many_episodes_would_be_needed(monkeypatch):
-    monkeypatch.setattr(cvar_bounds, "MAX_EPISODES", 2000)
+    monkeypatch.setattr(cvar_bounds, "MAX_NEEDED", 2000)
     certificate = certify_cvar(
         np.full(1000, 4.0), 4.0, cost_limit=4.1, tail=0.05, cost_bound=24.0
     )

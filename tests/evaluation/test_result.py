@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from orac.config.schema import Constraint
+from orac.config.schema import Constraint, RiskMeasure
 from orac.core import risk
 from orac.envs.base import EnvSpec, MetricLabel, MetricSpec
 from orac.evaluation.result import (
@@ -37,7 +37,7 @@ def test_evaluations_use_the_risk_function_of_the_critics():
 
 def test_risk_of_episodes_is_computed_in_double_precision():
     costs = np.array([16_777_216.0, 16_777_217.0])
-    assert risk_of_episodes(costs, risk.mean()) == 16_777_216.5
+    assert risk_of_episodes(costs, RiskMeasure("mean")) == 16_777_216.5
 
 
 def test_value_at_risk_is_the_smallest_cost_that_most_episodes_do_not_exceed():

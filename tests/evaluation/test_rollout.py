@@ -21,9 +21,7 @@ from orac.envs.maze.env import GuardedMaze
 from orac.evaluation import rollout
 from orac.evaluation.result import summarise
 from orac.evaluation.rollout import (
-    baseline_config,
     check_video_path,
-    play_baseline,
     record_episodes,
     record_video,
     roll_out,
@@ -179,16 +177,6 @@ def test_a_vector_environment_without_seeds_plays_whole_episodes_of_each_row():
 def test_an_invalid_number_of_episodes_raises_an_error(episodes):
     with pytest.raises(ValueError, match="episodes must be"):
         play(long_path, episodes=episodes)
-
-
-def test_a_baseline_is_played_like_an_agent():
-    config = baseline_config(
-        "orac/GuardedMaze-v0", "long_path", 3, ["constraints.0.tail=0.1"]
-    )
-    episodes, spec = play_baseline(config, 40)
-    assert (config.algo, config.seed, spec.name) == ("long_path", 3, "GuardedMaze")
-    assert len(episodes) == 40 and (episodes.metrics["path"] == 1).all()
-    assert (episodes.cost == 4).all()
 
 
 def test_a_recording_has_every_step_of_every_episode():

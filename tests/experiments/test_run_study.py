@@ -108,12 +108,12 @@ def test_study_of_the_limit_certifies_what_it_delivers(out, pool, monkeypatch):
     assert main(command) == 0
     (row,) = csv.DictReader((folder / "runs.csv").read_text().splitlines())
     (run,) = plan(with_settings(STUDIES["limit"], 8000, assignments, [only]), [0], out)
-    assert run.is_finished()
+    assert run.is_complete()
     record = json.loads((run.path / "certificate.json").read_text())
     assert row["certified"] == str(record["certified"]) and row["finished"] == "True"
     assert float(row["certificate_minutes"]) >= 0
     (run.path / "certificate.json").unlink()
-    assert not run.is_finished()
+    assert not run.is_complete()
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys)
     study = with_settings(STUDIES[name], STEPS, assignments)
     runs = plan(study, range(2), out)
     for run in runs:
-        assert run.is_finished(), run
+        assert run.is_complete(), run
     rows = [*csv.DictReader((folder / "runs.csv").read_text().splitlines())]
     assert len(rows) == 2 * len(study.cases)
     updates = (STEPS - settings["training.learning_starts"]) / 8

@@ -247,7 +247,7 @@ def test_gradient_steps_keep_their_ratio_to_environment_steps(
     monkeypatch, gradient_steps, num_envs, per_round, every
 ):
     # No learner is needed to count when it would be called.
-    def update(key, state, batch, learner):
+    def update(key, state, batch, learner, only_critics):
         return state._replace(gradient_steps=state.gradient_steps + 1), {}
 
     def update_pivot(key, state, batch, learner):

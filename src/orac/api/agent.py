@@ -250,7 +250,11 @@ class Agent:
         check_memory(memory_needs(self.spec, self.config, with_replay=True))
         self._configure(training)
         if waiting:
-            self._meta["continued_from"] = self._origin()
+            self._meta["continued_from"] = {
+                "path": str(self._source),
+                "step": self.num_timesteps,
+                "env": self.config.env.id,
+            }
         sentences = self._restore_replay() if waiting else []
         short = short_run(self.config)
         if short:
@@ -294,14 +298,6 @@ class Agent:
     def _configure(self, training: TrainingConfig) -> None:
         if training != self.config.training:
             self.runner.configure(replace(self.config, training=training))
-
-    def _origin(self) -> dict[str, Any]:
-        """Return the origin of a loaded agent, for meta.json."""
-        return {
-            "path": str(self._source),
-            "step": self.num_timesteps,
-            "env": self.config.env.id,
-        }
 
     def _restore_replay(self) -> list[str]:
         """Restore the training state of the run that the agent was loaded from.
@@ -416,11 +412,7 @@ class Agent:
         The value is `...` if no name can be imported.
         """
         env, cost_fn = self.config.env.id, self.config.env.cost_fn
-        encoder = self.config.agent.encoder
-        names = {
-            "cost_fn": cost_fn,
-            "encoder": encoder.name if isinstance(encoder, Encoder) else encoder,
-        }
+        names = {"cost_fn": cost_fn, "encoder": self.config.agent.encoder_name}
         arguments = [] if is_env_id(env) else ["env=..."]
         for argument, name in names.items():
             if name is not None:

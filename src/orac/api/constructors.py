@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from orac.api.agent import Agent
 from orac.api.environments import name_of_env
-from orac.config import overrides, presets, serialization
+from orac.config import overrides, presets
 from orac.config.schema import Config, Constraint
 from orac.config.validation import check_range, shown, unknown_name
 from orac.envs.gym_adapter.costs import CostFn
@@ -149,10 +149,7 @@ def make_agent(
         chosen, constraints=merge_constraints(chosen, constraints, cost_limit, tail)
     )
     if settings:
-        data = serialization.to_dict(chosen)
-        for dotted, value in settings.items():
-            overrides.assign(data, dotted, value)
-        chosen = serialization.from_dict(data)
+        chosen = overrides.with_fields(chosen, settings)
     given: dict[str, Any] = {
         "cost_bound": cost_bound,
         "cost_names": cost_names,

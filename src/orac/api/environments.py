@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from orac import envs
-from orac.config.schema import Config, Encoder
+from orac.config.schema import Config
 from orac.config.validation import check_choice
 from orac.envs.base import EnvSpec
 from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
@@ -194,8 +194,7 @@ def run_arguments(
     env, words = config.env, [str(path)]
     words += ["--env-id", env.id] if ":" in env.id else []
     words += ["--cost-fn", env.cost_fn] if env.cost_fn else []
-    encoder = config.agent.encoder
-    encoder = encoder.name if isinstance(encoder, Encoder) else encoder
+    encoder = config.agent.encoder_name
     words += ["--encoder", encoder] if encoder else []
     return shlex.join([*words, *cost_bound_options(path, cost_bound)])
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import jax
+from jaxtyping import Array
+
 from orac.config.schema import SMALLEST_TAIL, Config, Constraint, RiskMeasure
 from orac.config.validation import check_range, shown
+from orac.envs import registry
 from orac.envs.base import EnvSpec
+from orac.envs.baselines import make_baseline
 from orac.evaluation.result import Episodes, cost_column, summarise
-from orac.evaluation.rollout import play_baseline
+from orac.evaluation.rollout import roll_out
 from orac.reports.charts import evaluation_histogram
 from orac.reports.matplotlib_figures import draw_histogram
 from orac.reports.tables import Table, number, to_html
@@ -84,8 +89,14 @@ def evaluate_baseline(
 
     Returns the evaluation and the `EnvSpec` of the environment.
     """
-    played, spec = play_baseline(config, episodes)
-    return to_evaluation(played, config.constraints, spec, tails), spec
+    env = registry.make(config.env.id, **dict(config.env.params))
+    baseline = make_baseline(config.env.id, config.algo, env)
+
+    def policy(params: None, key: Array, observation: Array) -> Array:
+        return baseline(observation)
+
+    played = roll_out(jax.random.key(config.seed), None, env, policy, episodes)
+    return to_evaluation(played, config.constraints, env.spec, tails), env.spec
 
 
 def checked_tails(tails: Any) -> tuple[float, ...]:

@@ -56,7 +56,7 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         template = agent.runner.state._replace(**dict.fromkeys(left_out, ()))
         try:
             loaded = checkpoints.load_latest(
-                template, check=saving.check_finite, part=True
+                template, check=saving.check_loaded, part=True
             )
         except TemplateMismatchError as error:
             raise does_not_fit(path, agent.spec) from error

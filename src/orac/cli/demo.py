@@ -30,7 +30,7 @@ from orac.envs.baselines import short_path
 from orac.envs.maze.drawing import draw_text, plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.result import risk_of_episodes
-from orac.evaluation.rollout import Policy, record_episodes
+from orac.evaluation.rollout import DevicePolicy, record_episodes
 from orac.reports.matplotlib_figures import save_figure
 from orac.runs.atomic_io import make_directory
 from orac.training.loop import Event
@@ -122,7 +122,7 @@ def play_from_corner(agent: Agent, maze: GuardedMaze, paths: int) -> list[np.nda
 
 @partial(jax.jit, static_argnames=("maze", "act", "paths"))
 def compiled_paths(
-    key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: Policy, paths: int
+    key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: DevicePolicy, paths: int
 ) -> tuple[Array, Array]:
     """Return the observations of episodes, and whether each had ended before each step."""
     state, first = maze.reset_many(key, paths)
@@ -162,7 +162,7 @@ def run_demo(options: argparse.Namespace) -> int:
     """Train an agent, certify its policy and draw its path; return 0 if it is certified."""
     started = time.perf_counter()
     config = presets.preset("orac", "orac/GuardedMaze-v0", "fast")
-    config = presets.with_seed(config, options.seed)
+    config = replace(config, seed=options.seed)
     agent = Agent(config.env.id, config)
     print(
         "ORAC in the guarded maze. The short path is quick, but with probability 0.15 a\n"

@@ -19,9 +19,9 @@ from orac.api.environments import cost_bound_options
 from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation.certification import bound_of, cannot_certify
+from orac.evaluation.certification import cannot_certify
 from orac.evaluation.cvar_bounds import Certificate, violation_sentence
-from orac.evaluation.result import certify
+from orac.evaluation.result import bound_of, certify, cost_noun, costs_of
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,
@@ -129,7 +129,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     """Evaluate the delivered or the last policy of a run, or of an agent in a file."""
-    path, agent = Path(options.run_dir), load_agent(options)
+    path, agent = Path(options.run_dir), load_from_options(options)
     # A run is in <name>/seed-000. For a file, the name of the file is used.
     name = path.resolve().parent.name if path.is_dir() else path.stem
     config = agent.config_of_env
@@ -157,7 +157,7 @@ def evaluate_run(options: argparse.Namespace) -> Iterator[Evaluated]:
     yield Evaluated(result, certificates, config, agent.spec, source, name, agent)
 
 
-def load_agent(options: argparse.Namespace) -> Agent:
+def load_from_options(options: argparse.Namespace) -> Agent:
     """Load the agent of a run's newest checkpoint, or one that was saved to a file."""
     return load(
         options.run_dir,
@@ -199,14 +199,13 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
     for certificate, constraint in zip(
         evaluated.certificates, constraints, strict=True
     ):
-        column = evaluated.spec.cost_names.index(constraint.name)
         sentences.append(certificate.sentence())
         sentences.append(
             violation_sentence(
-                evaluated.result.episodes.cost[:, column],
+                costs_of(evaluated.result.episodes, constraint, evaluated.spec),
                 float(constraint.limit),
                 certificate.level,
-                "cost" if constraint.name == "cost" else f"cost {constraint.name}",
+                cost_noun(constraint.name),
             )
         )
     return sentences
@@ -218,7 +217,7 @@ def run_certify(options: argparse.Namespace) -> int:
     Returns 0 if a policy is certified and 1 if not. An agent that `orac.load` then returns
     delivers the certified policy.
     """
-    agent = load_agent(options)
+    agent = load_from_options(options)
     check_own_task(agent, options.run_dir)
     check_certifiable(agent, Path(options.run_dir))
     result = agent.certify(

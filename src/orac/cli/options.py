@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import serialization
+from orac.runs.loggers import TRACKERS
 
-TRACKERS = ("tensorboard", "wandb", "mlflow")
 STUDY_NAMES = (
     *("table1", "table1-iqn", "table2", "table3", "iqn-vs-linear"),
     *("ablation-cost-optimism", "ablation-reward-optimism", "ablation-ensemble"),

@@ -5,6 +5,7 @@ search spaces of `orac tune` all use these functions. Values are checked like th
 file. An unknown name raises an error that suggests the nearest known name.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orac.config.schema import Config
@@ -22,6 +23,14 @@ def override(config: Config, assignments: list[str]) -> Config:
                 f"an assignment must look like agent.kappa=0.5, got {text!r}."
             )
         assign(data, name.strip(), read_yaml(raw, f"the value of {name.strip()}"))
+    return from_dict(data)
+
+
+def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return the config with the given values of some fields, by their dotted names."""
+    data = to_dict(config)
+    for name, value in values.items():
+        assign(data, name, value)
     return from_dict(data)
 
 
@@ -69,6 +78,11 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
+def flat_config(config: Config) -> dict[str, Any]:
+    """Return the fields of a config by their dotted names."""
+    return flatten(to_dict(config))
+
+
 def unflatten(flat: dict[str, Any]) -> Any:
     """Return the nested dicts and lists from which `flatten` made a flat dict."""
     nested: dict[str, Any] = {}
@@ -100,9 +114,18 @@ def difference(config: Config, base: Config) -> dict[str, tuple[Any, Any]]:
 
     The result maps the name of each such field to (value in config, value in base).
     """
-    ours, theirs = flatten(to_dict(config)), flatten(to_dict(base))
+    ours, theirs = flat_config(config), flat_config(base)
     return {
         name: (ours.get(name), theirs.get(name))
-        for name in {**theirs, **ours}
-        if ours.get(name) != theirs.get(name)
+        for name in differing_names([theirs, ours])
     }
+
+
+def differing_names(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names whose values are not the same in all mappings."""
+    names = dict.fromkeys(name for mapping in mappings for name in mapping)
+    return [
+        name
+        for name in names
+        if any(mapping.get(name) != mappings[0].get(name) for mapping in mappings)
+    ]

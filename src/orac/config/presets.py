@@ -10,7 +10,6 @@
 - `general` has settings similar to `fast`, for any environment.
 """
 
-import dataclasses
 import re
 from dataclasses import dataclass, replace
 
@@ -340,7 +339,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
     if algorithm.risk_form == "scalar":
         agent = replace(agent, num_cost_critics=1)
     constraints = () if algo == "sac" else config.constraints
-    return dataclasses.replace(config, algo=algo, agent=agent, constraints=constraints)
+    return replace(config, algo=algo, agent=agent, constraints=constraints)
 
 
 def for_encoder(config: Config) -> Config:
@@ -379,11 +378,6 @@ def check_algorithm(config: Config) -> None:
             f"{'one' if len(config.constraints) == 1 else 'some'} on: "
             f"{', '.join(c.name for c in config.constraints)}. Use algo 'sac-lag'."
         )
-
-
-def with_seed(config: Config, seed: int) -> Config:
-    """Return the same config with another seed."""
-    return replace(config, seed=seed)
 
 
 def has_paper_preset(env_id: str) -> bool:

@@ -193,6 +193,10 @@ class Constraint:
         """`cost_scale`, or the limit if `cost_scale` is not set."""
         return self.cost_scale or self.limit
 
+    def excess(self, risk: float) -> float:
+        """Return how far a risk is above the limit, in units of `unit`."""
+        return (risk - self.limit) / (self.unit or 1.0)
+
     @property
     def measure(self) -> RiskMeasure:
         """The risk measure that the fields describe."""
@@ -454,7 +458,7 @@ class AgentConfig:
                 "state by the discounted sum of the mean over all future steps, got "
                 f"{self.discount!r} and {self.cost_discount!r}."
             )
-        if self.centre and self.risk_form == "dual":
+        if self.centre and self.is_dual:
             raise ValueError(
                 "agent.centre does not work with agent.risk_form 'dual', whose pivot must "
                 "be compared with costs that are not centred. Set agent.centre=false, or "
@@ -493,6 +497,16 @@ class AgentConfig:
     def follows_episodes(self) -> bool:
         """Whether the multiplier follows the measured risk of episodes."""
         return self.multiplier.follows == "episodes"
+
+    @property
+    def encoder_name(self) -> str | None:
+        """Name of the encoder, or None if there is none."""
+        return self.encoder.name if isinstance(self.encoder, Encoder) else self.encoder
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether the critics have the dual form, with pivots."""
+        return self.risk_form == "dual"
 
     def learned_measure(self, constraint: Constraint) -> RiskMeasure:
         """Return the measure that the critics estimate; for scalar critics, the mean."""
@@ -655,7 +669,7 @@ class Config:
                 f"constraints must have different names, got {names}. Rename one."
             )
         for constraint in self.constraints:
-            if self.agent.risk_form == "dual":
+            if self.agent.is_dual:
                 _ = constraint.measure.dual_tail
             if self.agent.risk_form == "scalar" and constraint.risk not in (
                 "cvar",

@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
+from orac.config.reading import read_text
 from orac.config.schema import Config, Encoder, EnvConfig
-from orac.config.validation import frozen_value, read_text, unknown_name
+from orac.config.validation import frozen_value, unknown_name
 
 MAX_YAML_BYTES = 1 << 18
 """Maximum size of a YAML text. A config has about 3 kB."""
@@ -204,6 +205,22 @@ def read_yaml(text: str, name: str) -> Any:
         raise ValueError(f"{name} cannot be read as YAML: {reason}.") from error
 
 
+def read_yaml_file(
+    path: Path | str, what: str, advice: str = "Name a YAML file."
+) -> Any:
+    """Read a YAML file into plain values.
+
+    `what` is how the error refers to a file that cannot be read.
+    """
+    try:
+        text = read_text(path, MAX_YAML_BYTES)
+    except OSError as error:
+        raise ValueError(
+            f"{what} {path} cannot be read: {error.strerror}. {advice}"
+        ) from error
+    return read_yaml(text, str(path))
+
+
 def dump(config: Config) -> str:
     """Return a config as YAML text."""
     return write_yaml(to_dict(config))
@@ -221,14 +238,8 @@ def parse(text: str, name: str = "the config") -> Config:
 
 def load(path: Path | str) -> Config:
     """Read a config from a YAML file."""
-    try:
-        text = read_text(path, MAX_YAML_BYTES)
-    except OSError as error:
-        raise ValueError(
-            f"the config {path} cannot be read: {error.strerror}. Pass the path of a YAML "
-            "file, such as a run's config.yaml."
-        ) from error
-    return parse(text, str(path))
+    advice = "Pass the path of a YAML file, such as a run's config.yaml."
+    return from_dict(read_yaml_file(path, "the config", advice))
 
 
 def field_help() -> dict[str, str]:

@@ -135,6 +135,10 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
     cost = learner.costs.init(cost_key)
     temperature = jnp.log(jnp.float32(config.initial_temperature))
     count = problem.num_constraints
+    steering: Any = ()
+    if config.follows_episodes:
+        samples = jnp.asarray(config.deployed_action == "sample")
+        steering = Steering(jnp.float32(0), jnp.float32(1), samples)
     return AgentState(
         actor=init_params(actor, optimizers.actor),
         reward_critics=init_params(reward, optimizers.reward_critics),
@@ -147,7 +151,7 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
         observation_stats=normalization.init(problem.observation_size),
         gradient_steps=jnp.int32(0),
         actor_average=jax.tree.map(jnp.copy, actor) if config.actor_average else (),
-        steering=init_steering(config) if config.follows_episodes else (),
+        steering=steering,
         centre=Centre(jnp.float32(0), jnp.zeros(count)) if config.centre else (),
         return_stats=normalization.init(1) if config.normalize_rewards else (),
     )
@@ -166,12 +170,6 @@ def draw_pivots(
     if learner.costs.outer_step is None:
         return jnp.full((batch, params.shape[0]), 0.5, jnp.float32)
     return sample_pivot(key, params, learner.config.pivot.std, batch)
-
-
-def init_steering(config: AgentConfig) -> Steering:
-    """Return the steering state at the start of a run."""
-    samples = jnp.asarray(config.deployed_action == "sample")
-    return Steering(jnp.float32(0), jnp.float32(1), samples)
 
 
 def restart_actor(

@@ -8,6 +8,7 @@ Critic units are the units of the critics' values, which are discounted sums of 
 episode's limit, which is undiscounted, is converted to these units.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Key
 
 from orac.config.schema import Constraint
-from orac.core import risk
+from orac.config.validation import check_range
 from orac.core.critics import Fractions
 from orac.core.types import Metrics
 
@@ -78,14 +79,14 @@ def make_problem(
     """
 
     def convert(limit: float) -> float:
-        return risk.cost_value_limit(limit, cost_discount, episode_length)
+        return cost_value_limit(limit, cost_discount, episode_length)
 
     limits = tuple(convert(constraint.limit) for constraint in constraints)
     units = None
     if divide_by_limit:
         units = tuple(convert(constraint.unit) for constraint in constraints)
         limits = tuple(x / unit for x, unit in zip(limits, units, strict=True))
-    share = risk.cost_value_limit(1.0, discount, episode_length)
+    share = cost_value_limit(1.0, discount, episode_length)
     return Problem(
         observation_size,
         action_size,
@@ -95,6 +96,27 @@ def make_problem(
         share,
         observation_structure,
     )
+
+
+def cost_value_limit(cost_limit: float, discount: float, episode_length: int) -> float:
+    """Convert an episode's undiscounted limit to the units of a critic.
+
+    The result is the discounted cost of an episode of T steps whose cost is the limit,
+    spread evenly over the steps: limit * (1 - g^T) / (1 - g) / T with discount g. It is the
+    c-bar of (19) and the c of (7).
+    """
+    check_range(
+        "cost_limit", cost_limit, 0, advice="It is the limit per episode, undiscounted."
+    )
+    check_range("cost discount", discount, 0, 1, open_low=True)
+    advice = "Pass the environment's time limit in steps."
+    check_range("episode_length", episode_length, 1, advice=advice)
+    if discount == 1:
+        return float(cost_limit)
+    # Numerics: expm1 computes 1 - g^T accurately for g near 1, such as 0.9999.
+    log_discount = math.log(discount)
+    horizon = math.expm1(episode_length * log_discount) / math.expm1(log_discount)
+    return cost_limit * horizon / episode_length
 
 
 class Context(NamedTuple):
@@ -161,6 +183,9 @@ class CostModel(NamedTuple):
     """`(quantiles averaged over the ensemble, context) -> metrics` of this form."""
     pivot_metrics: Callable[[Array], Metrics]
     """`(pivot parameters) -> metrics` of the pivots."""
+    hidden_rows: int = 1
+    """Number of rows that the hidden layers of a critic compute for each row of a batch. In
+    the implicit form it is the number of quantiles."""
     outer_step: Callable[..., Any] | None = None
     """`(key, agent state, batch, learner) -> agent state`: the dual form's update of its
     pivot distribution, which is due every `pivot.every` environment steps. Other forms have

@@ -12,6 +12,7 @@ network's input rows, are not encoded.
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +25,6 @@ from jaxtyping import Array, Float, Key
 
 from orac.config.schema import AgentConfig, Encoder
 from orac.core.cost_models import Problem
-from orac.policy import flat_size
 
 
 @partial(
@@ -71,7 +71,8 @@ def init_encoded(
     size, structure = problem.observation_size, problem.observation_structure
     features = feature_size(encoder, size, structure)
     encoder_key, network_key = jax.random.split(key)
-    params = init_encoder(encoder_key, encoder, size, structure)
+    params = encoder.init(encoder_key, observation_of(size, structure)[1])
+    params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     network = make(network_key, input_size - size + features)
     return Encoded(params, network, encoder.apply, size, structure)
 
@@ -126,22 +127,25 @@ def unflatten(flat: Float[Array, " observation"], structure: str) -> Any:
     An observation of a Dict or Tuple space becomes a dict or tuple of arrays again. An
     observation of a Discrete space stays a one-hot vector.
     """
-    return _unflatten(flat, json.loads(structure)) if structure else flat
+    return _unflatten(flat, json.loads(structure))[0] if structure else flat
 
 
-def _unflatten(flat: Array, structure: dict[str, Any]) -> Any:
-    if structure["kind"] == "box":
-        return flat.reshape(structure["shape"])
-    if structure["kind"] == "choices":
-        return flat
-    parts, start, arrays = structure["parts"], 0, []
-    for part in parts.values() if structure["kind"] == "dict" else parts:
-        end = start + flat_size(part)
-        arrays.append(_unflatten(flat[start:end], part))
-        start = end
-    if structure["kind"] == "dict":
-        return dict(zip(parts, arrays, strict=True))
-    return tuple(arrays)
+def _unflatten(flat: Array, structure: dict[str, Any]) -> tuple[Any, Array]:
+    """Return the value at the start of a flat array, and the rest of the array."""
+    kind = structure["kind"]
+    if kind == "box":
+        size = math.prod(structure["shape"])
+        return flat[:size].reshape(structure["shape"]), flat[size:]
+    if kind == "choices":
+        size = sum(structure["n"])
+        return flat[:size], flat[size:]
+    parts, values = structure["parts"], []
+    for part in parts.values() if kind == "dict" else parts:
+        value, flat = _unflatten(flat, part)
+        values.append(value)
+    if kind == "dict":
+        return dict(zip(parts, values, strict=True)), flat
+    return tuple(values), flat
 
 
 def observation_of(size: int, structure: str) -> tuple[Any, Any]:
@@ -149,14 +153,6 @@ def observation_of(size: int, structure: str) -> tuple[Any, Any]:
     flat = jax.ShapeDtypeStruct((size,), jnp.float32)
     observation = jax.eval_shape(partial(unflatten, structure=structure), flat)
     return observation, jax.tree.map(lambda x: x.shape, observation)
-
-
-def init_encoder(
-    key: Key[Array, ""], encoder: Encoder, size: int, structure: str
-) -> Any:
-    """Return new parameters of the encoder, as float32."""
-    params = encoder.init(key, observation_of(size, structure)[1])
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
 
 
 @lru_cache(maxsize=64)

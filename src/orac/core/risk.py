@@ -11,7 +11,6 @@ optimistic quantiles of (15). Critics and evaluations of episodes use the same f
 High costs are bad, so the tail is the upper end of the distribution.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Shaped
 
 from orac.config.schema import RiskMeasure
-from orac.config.validation import check_range
 
 Levels = Float[Array, "*shape"]
 LevelMap = Callable[[Levels, float], Levels]
@@ -70,11 +68,6 @@ DISTORTIONS: dict[str, Distortion] = {
 }
 """Distortions by the measure's name. To add a measure, also enter its parameter range in
 `config.schema.RISK_FAMILIES`."""
-
-
-def mean() -> RiskMeasure:
-    """Return the risk-neutral measure, in which every level has the same weight."""
-    return RiskMeasure("mean")
 
 
 def cvar(tail: float) -> RiskMeasure:
@@ -142,20 +135,15 @@ def sample_risk(
     samples: Shaped[Array, "*batch"], measure: RiskMeasure
 ) -> Float[Array, "..."]:
     """Return the risk of an empirical distribution with equal weights. Eq. (4)."""
-    require_samples(samples)
+    if samples.ndim == 0 or samples.shape[-1] == 0:
+        raise ValueError(
+            "samples must contain at least one value, got none. Run at least one episode."
+        )
     if not jnp.issubdtype(samples.dtype, jnp.floating):
         # Costs may be whole numbers, such as counts of violations, but their risk is not.
         samples = samples.astype(jnp.result_type(float))
     widths = jnp.full(samples.shape[-1:], 1 / samples.shape[-1], samples.dtype)
     return risk_of(jnp.sort(samples, axis=-1), level_weights(measure, widths))
-
-
-def require_samples(samples: Array) -> None:
-    """Raise an error if the sample is empty, because an empty sample has no risk."""
-    if samples.ndim == 0 or samples.shape[-1] == 0:
-        raise ValueError(
-            "samples must contain at least one value, got none. Run at least one episode."
-        )
 
 
 def tail_excess(
@@ -185,38 +173,9 @@ def dual_risk(
     return tail_excess(quantiles, pivot, tail).mean(axis=-1) + pivot
 
 
-def optimal_pivot(samples: Shaped[Array, " sample"], tail: float) -> Float[Array, ""]:
-    """Return the pivot that minimises the dual form: the value at risk. Eq. (31)."""
-    cvar(tail)  # Checks the tail.
-    require_samples(samples)
-    rank = math.ceil(samples.shape[-1] * (1 - tail) - 1e-9)
-    return jnp.sort(samples)[max(rank - 1, 0)]
-
-
 def dual_tail(measure: RiskMeasure) -> float:
     """Return the tail of a measure whose dual form has one pivot. Eq. (30).
 
     Such measures are CVaR and the mean, which is CVaR at a tail of 1. Others raise an error.
     """
     return measure.dual_tail
-
-
-def cost_value_limit(cost_limit: float, discount: float, episode_length: int) -> float:
-    """Convert an episode's undiscounted limit to the units of a critic.
-
-    The result is the discounted cost of an episode of T steps whose cost is the limit,
-    spread evenly over the steps: limit * (1 - g^T) / (1 - g) / T with discount g. It is the
-    c-bar of (19) and the c of (7).
-    """
-    check_range(
-        "cost_limit", cost_limit, 0, advice="It is the limit per episode, undiscounted."
-    )
-    check_range("cost discount", discount, 0, 1, open_low=True)
-    advice = "Pass the environment's time limit in steps."
-    check_range("episode_length", episode_length, 1, advice=advice)
-    if discount == 1:
-        return float(cost_limit)
-    # Numerics: expm1 computes 1 - g^T accurately for g near 1, such as 0.9999.
-    log_discount = math.log(discount)
-    horizon = math.expm1(episode_length * log_discount) / math.expm1(log_discount)
-    return cost_limit * horizon / episode_length

@@ -28,7 +28,7 @@ from orac.evaluation.cvar_bounds import (
     round_up,
     sample_cvar,
 )
-from orac.evaluation.result import Episodes, pool, risk_of_episodes
+from orac.evaluation.result import Episodes, bound_of, costs_of, pool, risk_of_episodes
 from orac.evaluation.rollout import MAX_EPISODES
 from orac.evaluation.seed_intervals import check_level
 
@@ -246,11 +246,14 @@ def choose(
             number = math.ceil(SURPLUS * max(n for n in needed if n is not None))
             number = math.ceil(number / ROUND_TO) * ROUND_TO
             return int(place), min(number, episodes_max), ""
-    risks = [[risk_of(episodes, c, spec) for c in constraints] for episodes in seen]
-    units = np.array([c.unit or 1.0 for c in constraints])
-    limits = np.array([c.limit for c in constraints])
-    place = int(((np.array(risks) - limits) / units).max(axis=1).argmin())
-    worst = int(((np.array(risks[place]) - limits) / units).argmax())
+    risks = [
+        [constrained_risk(episodes, c, spec) for c in constraints] for episodes in seen
+    ]
+    excess = np.array(
+        [[c.excess(r) for c, r in zip(constraints, x, strict=True)] for x in risks]
+    )
+    place = int(excess.max(axis=1).argmin())
+    worst = int(excess[place].argmax())
     constraint, value = constraints[worst], risks[place][worst]
     name = f" of {constraint.name!r}" if len(constraints) > 1 else ""
     measured = (
@@ -289,12 +292,12 @@ def needed_for(
     number nor `episodes_max` would be enough. Returns 0 if the risk is below the limit but
     the constraint cannot be certified.
     """
-    if risk_of(episodes, constraint, spec) >= constraint.limit:
+    if constrained_risk(episodes, constraint, spec) >= constraint.limit:
         return None
     bound = bound_of(constraint, spec)
     if bound is None or cannot_certify(constraint, bound):
         return 0
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     return episodes_needed(
         costs,
         constraint.limit,
@@ -311,12 +314,12 @@ def certificate_of(
     """Return the certificate of these episodes for a constraint."""
     bound = bound_of(constraint, spec)
     assert bound is not None
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     tail = constraint.measure.dual_tail
     quantity = quantity_of(tail)
     return Certificate(
         quantity if constraint.name == "cost" else f"{quantity} {constraint.name}",
-        risk_of(episodes, constraint, spec),
+        constrained_risk(episodes, constraint, spec),
         cvar_upper_bound(costs, tail, bound, level),
         float(constraint.limit),
         level,
@@ -349,21 +352,25 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
 
 def validation_episodes(constraints: Sequence[Constraint]) -> int:
     """Return the number of validation episodes per candidate for the smallest tail."""
+    return episodes_for_tails(constraints, VALIDATION_TAIL, VALIDATION_MIN)
+
+
+def episodes_for_tails(
+    constraints: Sequence[Constraint], in_tail: int, least: int
+) -> int:
+    """Return the number of episodes of which `in_tail` are in the smallest tail.
+
+    It is at least `least`.
+    """
     tails = [c.tail for c in constraints if c.risk == "cvar"]
-    wanted = math.ceil(VALIDATION_TAIL / min(tails, default=1.0))
-    return max(wanted, VALIDATION_MIN)
+    return max(least, math.ceil(in_tail / min(tails, default=1.0)))
 
 
-def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
-    """Return the largest possible cost of an episode, or None if it is not declared."""
-    if spec.cost_bounds is None:
-        return None
-    return spec.cost_bounds[spec.cost_names.index(constraint.name)]
-
-
-def risk_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> float:
+def constrained_risk(
+    episodes: Episodes, constraint: Constraint, spec: EnvSpec
+) -> float:
     """Return the risk of these episodes, as the constraint measures it."""
-    costs = episodes.cost[:, spec.cost_names.index(constraint.name)]
+    costs = costs_of(episodes, constraint, spec)
     if constraint.measure.name in ("cvar", "mean"):
         return sample_cvar(costs, constraint.measure.dual_tail)
     return risk_of_episodes(costs, constraint.measure)

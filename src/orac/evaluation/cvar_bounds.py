@@ -20,7 +20,7 @@ from scipy import special
 from orac.config.validation import check_range
 from orac.evaluation.seed_intervals import check_level, check_proportion
 
-MAX_EPISODES = 1_000_000
+MAX_NEEDED = 1_000_000
 """Largest number of episodes that `episodes_needed` considers."""
 _PRIOR_EPISODES = 0.05
 """Weight of an additional imaginary episode with the largest possible cost. Because of this
@@ -83,7 +83,7 @@ class Certificate:
                 "episodes like these would not help"
             )
         else:
-            reason = f"more than {MAX_EPISODES} episodes like these would be needed"
+            reason = f"more than {MAX_NEEDED} episodes like these would be needed"
         return f"{bound}: not certified; {reason}"
 
 
@@ -350,9 +350,9 @@ def _smallest(
 ) -> int | None:
     """Return the smallest n >= start for which `certifies` is true, to within 3 %.
 
-    Returns None if it is false for `largest`, by default `MAX_EPISODES`.
+    Returns None if it is false for `largest`, by default `MAX_NEEDED`.
     """
-    largest = MAX_EPISODES if largest is None else largest
+    largest = MAX_NEEDED if largest is None else largest
     low = high = start
     while not certifies(high):
         if high >= largest:

@@ -76,6 +76,11 @@ def cost_column(name: str) -> str:
     return name if name == "cost" else f"cost/{name}"
 
 
+def cost_noun(name: str) -> str:
+    """Return a cost as part of a sentence: `cost`, or `cost <name>` for every other name."""
+    return name if name == "cost" else f"cost {name}"
+
+
 def summarise(
     episodes: Episodes,
     constraints: Sequence[Constraint],
@@ -131,9 +136,23 @@ def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:
 
 
 def value_at_risk(costs: np.ndarray, tail: float) -> float:
-    """Return the smallest cost that at least 1 - tail of the episodes do not exceed."""
+    """Return the smallest cost that at least 1 - tail of the episodes do not exceed.
+    It is the pivot that minimises the dual form of CVaR. Eq. (31).
+    """
     rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
     return float(np.sort(costs)[max(rank - 1, 0)])
+
+
+def costs_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> np.ndarray:
+    """Return the cost of each episode that the constraint limits."""
+    return episodes.cost[:, spec.cost_names.index(constraint.name)]
+
+
+def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
+    """Return the largest possible cost of an episode, or None if it is not declared."""
+    if spec.cost_bounds is None:
+        return None
+    return spec.cost_bounds[spec.cost_names.index(constraint.name)]
 
 
 def certify(
@@ -145,9 +164,7 @@ def certify(
     """Return one certificate per constraint, for the cost that the constraint names."""
     certificates = []
     for constraint in constraints:
-        m = spec.cost_names.index(constraint.name)
-        costs, measure = episodes.cost[:, m], constraint.measure
-        bound = None if spec.cost_bounds is None else spec.cost_bounds[m]
+        costs, measure = costs_of(episodes, constraint, spec), constraint.measure
         estimate = risk_of_episodes(costs, measure)
         if measure.name in ("cvar", "mean"):
             certificate = certify_cvar(
@@ -155,7 +172,7 @@ def certify(
                 estimate,
                 cost_limit=float(constraint.limit),
                 tail=float(measure.parameter) if measure.name == "cvar" else 1.0,
-                cost_bound=bound,
+                cost_bound=bound_of(constraint, spec),
                 level=confidence,
             )
         else:

@@ -27,13 +27,11 @@ from orac.config.schema import Config, EnvConfig
 from orac.config.validation import (
     NonFiniteError,
     check_count,
-    check_seed,
     frozen_value,
     import_extra,
 )
-from orac.envs import registry
-from orac.envs.base import Environment, EnvSpec, Step, reset_batch
-from orac.envs.baselines import check_baseline, make_baseline
+from orac.envs.base import Environment, Step, reset_batch
+from orac.envs.baselines import check_baseline
 from orac.envs.gym_adapter.costs import check_env_module
 from orac.envs.gym_adapter.vector import HostEnv, derive_seeds
 from orac.evaluation.result import Episodes
@@ -61,7 +59,7 @@ VIDEO_EXTRA = ("Recording a video", "video", "imageio.v3")
 BLOCK = 8
 """Number of observations in each call of a policy on the host."""
 
-Policy = Callable[[Any, Array, Array], Array]
+DevicePolicy = Callable[[Any, Array, Array], Array]
 """Function of (parameters, key, observations) that returns actions in the action box."""
 HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 """Function of (observations, noise) that returns actions in the action box.
@@ -72,7 +70,11 @@ HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
 @partial(jax.jit, static_argnames=("env", "policy", "episodes"))
 def _roll_out(
-    key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
+    key: Key[Array, ""],
+    params: Any,
+    env: Environment,
+    policy: DevicePolicy,
+    episodes: int,
 ) -> tuple[Array, Array, Array, dict[str, Array], Array, Array]:
     """Return the totals of each episode, the argument of `check_finite`, and one more array.
 
@@ -119,7 +121,11 @@ def _roll_out(
 
 
 def roll_out(
-    key: Key[Array, ""], params: Any, env: Environment, policy: Policy, episodes: int
+    key: Key[Array, ""],
+    params: Any,
+    env: Environment,
+    policy: DevicePolicy,
+    episodes: int,
 ) -> Episodes:
     """Play whole episodes in a JAX environment, in parallel on the device."""
     check_episodes(episodes)
@@ -260,18 +266,6 @@ def baseline_config(
     return overrides.override(config, list(assignments))
 
 
-def play_baseline(config: Config, episodes: int) -> tuple[Episodes, EnvSpec]:
-    """Play episodes with the baseline of a config that `baseline_config` returned."""
-    env = registry.make(config.env.id, **dict(config.env.params))
-    baseline = make_baseline(config.env.id, config.algo, env)
-
-    def policy(params: None, key: Array, observation: Array) -> Array:
-        return baseline(observation)
-
-    played = roll_out(jax.random.key(config.seed), None, env, policy, episodes)
-    return played, env.spec
-
-
 class Recording(NamedTuple):
     """Every step of a batch of episodes. Entries after an episode's end have no meaning."""
 
@@ -384,11 +378,8 @@ def _cannot_render(env_id: str) -> ValueError:
     )
 
 
-def record_video(
-    agent: Any, path: str | Path, seed: int = 0, checkpoint: str | None = None
-) -> Path:
+def record_video(agent: Any, path: str | Path, checkpoint: str | None = None) -> Path:
     """Write one episode of an agent's policy as a .gif or .mp4 file."""
-    check_seed("seed", seed)
     path = check_video_path(path)
     config = agent.config.env
     # Training truncates episodes at this length, but the environment itself might never end.
@@ -396,7 +387,7 @@ def record_video(
     env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
     try:
         recording = record_episodes(
-            env, lambda flat: agent.predict(flat, checkpoint=checkpoint)[0], seed=seed
+            env, lambda flat: agent.predict(flat, checkpoint=checkpoint)[0]
         )
     finally:
         env.close()

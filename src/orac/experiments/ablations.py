@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from orac.experiments.paper_numbers import compare
+from orac.config.overrides import flat_config
+from orac.experiments.paper_numbers import paper_table
 from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.experiments.tables_2_and_3 import (
     COLUMNS,
@@ -21,7 +22,6 @@ from orac.experiments.tables_2_and_3 import (
     make_case,
     make_env_tables,
 )
-from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 
@@ -70,7 +70,7 @@ class Ablation:
                 name = f"{name}, {self.row_name.format(value)}"
             rows.setdefault(config.constraints[0].tail, []).append((name, result))
         return [
-            compare(
+            paper_table(
                 f"{self.title}, tail {tail:g}" if len(self.tails) > 1 else self.title,
                 members,
                 COLUMNS,

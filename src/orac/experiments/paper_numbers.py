@@ -64,7 +64,7 @@ REWARD = Column("reward/mean", "reward")
 COST = Column("cost/mean", "mean cost")
 
 
-def compare(
+def paper_table(
     title: str, rows: Sequence[tuple[str, CaseResults]], columns: Sequence[Column]
 ) -> Table:
     """Return a table with a row for each named case and the paper's numbers next to ours.

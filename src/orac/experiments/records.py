@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from orac.config import overrides, serialization
+from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import read_text
 from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
 from orac.evaluation.result import cost_column
@@ -42,7 +42,6 @@ from orac.reports.run_reader import (
     Group,
     RecordedRun,
     Run,
-    flat_config,
     read_run,
 )
 from orac.reports.seed_statistics import SeedCurve, evaluation_curve, seed_values
@@ -75,8 +74,8 @@ class Record:
     """Fields of each case's config, without the seed, by label and then by dotted name."""
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
-    def is_finished(self, run: PlannedRun) -> bool:
-        """Return whether the record has this run, and the run is finished."""
+    def is_complete(self, run: PlannedRun) -> bool:
+        """Return whether the record has this run, and the run was complete."""
         recorded = self.runs.get((run.label, run.config.seed))
         return recorded is not None and bool(recorded.row["finished"])
 
@@ -96,7 +95,7 @@ class Record:
         label, seed = run.row["case"], run.config.seed
         self.check(label, f"{label}, seed {seed},", run.config)
         if not any(key[0] == label for key in self.runs):
-            self.configs[label] = flat_config(run.config)
+            self.configs[label] = overrides.flat_config(run.config)
             del self.configs[label]["seed"]
         recorded = self.runs.get((label, seed))
         if recorded is None or _progress(run) > _progress(recorded):
@@ -142,7 +141,7 @@ def collect(
             check_same_settings(str(path), config, {paths[0]: configs[paths[0]]})
             record.check(case.label, str(path), config)
             run = PlannedRun(case.label, config, case.name, out, study.certifies)
-            if not record.is_finished(run):
+            if not record.is_complete(run):
                 new.append(read_row(study, run))
     if folder is None:
         for row in new:
@@ -181,7 +180,7 @@ def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
         "config": "",
         "steps": run.steps,
         "of": run.config.training.total_steps,
-        "finished": planned.is_finished(),
+        "finished": planned.is_complete(),
         **_training_columns(run),
         **_machine_columns(run.meta),
         "evaluations": len(run.evaluation_steps),

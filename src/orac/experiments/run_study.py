@@ -6,7 +6,6 @@ record, such as `results/table1/`, these files are in the same folder as the num
 which they were made (see `records`).
 """
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from orac.experiments.launcher.schedule import (
 )
 from orac.experiments.records import collect, read_record, read_row, update_record
 from orac.experiments.study import Study, plan
+from orac.reports.matplotlib_figures import figure_bytes
 from orac.reports.seed_statistics import BANDS
 from orac.reports.tables import Table, to_latex, to_markdown, to_text
 from orac.runs.atomic_io import make_directory, write_bytes, write_text
@@ -130,7 +130,7 @@ def train(
         for run in planned:
             subject = f"{run}, which is to run now,"
             record.check(run.label, subject, run.config)
-        missing = [run for run in planned if not record.is_finished(run)]
+        missing = [run for run in planned if not record.is_complete(run)]
         if len(missing) < len(planned):
             recorded = len(planned) - len(missing)
             log(f"{recorded} of {len(planned)} runs are finished in {folder}.")
@@ -194,11 +194,12 @@ def to_files(figure: Any) -> dict[str, bytes]:
     """Return the contents of figure.png and figure.pdf by name; empty without a figure."""
     if figure is None:
         return {}
-    png, pdf = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=150)
-    # The file has no date, so that the same runs always give the same file.
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
-    return {"figure.png": png.getvalue(), "figure.pdf": pdf.getvalue()}
+    # The PDF has no date, so that the same runs always give the same file.
+    undated = {"CreationDate": None}
+    return {
+        "figure.png": figure_bytes(figure, "png", dpi=150),
+        "figure.pdf": figure_bytes(figure, "pdf", metadata=undated),
+    }
 
 
 def write_rendering(

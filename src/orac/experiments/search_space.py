@@ -13,7 +13,7 @@ from typing import Any
 
 from orac.config import overrides, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, is_number, read_text
+from orac.config.validation import check_choice, check_value, is_number
 
 RANGE_KEYS = ("low", "high", "log", "whole")
 FIXED = ("seed", "algo", "env", "constraints", "evaluation", "training.total_steps")
@@ -69,13 +69,7 @@ def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
     follows episodes, and otherwise that of `paper`.
     """
     if path is not None:
-        try:
-            text = read_text(path, serialization.MAX_YAML_BYTES)
-        except OSError as error:
-            raise ValueError(
-                f"the space {path} cannot be read: {error.strerror}. Name a YAML file."
-            ) from error
-        return parse_space(serialization.read_yaml(text, str(path)), config)
+        return parse_space(serialization.read_yaml_file(path, "the space"), config)
     text = files("orac.experiments").joinpath("search_spaces.yaml").read_text("utf-8")
     spaces = serialization.read_yaml(text, "search_spaces.yaml")
     kind = preset or ("general" if config.agent.follows_episodes else "paper")
@@ -143,8 +137,7 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
         )
     log, whole = values.get("log", False), values.get("whole", False)
     for key, value in (("log", log), ("whole", whole)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{key} of {name} must be true or false, got {value!r}.")
+        check_value(f"{key} of {name}", value, bool)
     if log and low <= 0:
         raise ValueError(
             f"a logarithmic range must be above 0, but that of {name} starts at {low!r}."
@@ -165,7 +158,7 @@ def has_effect(field: str, config: Config) -> bool:
     if field.startswith("agent.exploration."):
         return agent.behaviour == "optimistic"
     if field.startswith("agent.pivot."):
-        return agent.risk_form == "dual" and bool(config.constraints)
+        return agent.is_dual and bool(config.constraints)
     if field.startswith(("agent.multiplier.", "agent.cost_")):
         return bool(config.constraints)
     return True
@@ -173,11 +166,8 @@ def has_effect(field: str, config: Config) -> bool:
 
 def with_values(config: Config, values: Mapping[Parameter, Any]) -> Config:
     """Return the config with the given values of some parameters."""
-    data = serialization.to_dict(config)
-    for parameter, value in values.items():
-        for field in parameter.fields:
-            overrides.assign(data, field, value)
-    return serialization.from_dict(data)
+    fields = {f: value for parameter, value in values.items() for f in parameter.fields}
+    return overrides.with_fields(config, fields)
 
 
 def value_in(config: Config, parameter: Parameter) -> Any | None:
@@ -185,6 +175,6 @@ def value_in(config: Config, parameter: Parameter) -> Any | None:
 
     Returns None if the value is outside the space, or if the parameter's fields differ.
     """
-    flat = overrides.flatten(serialization.to_dict(config))
+    flat = overrides.flat_config(config)
     values = [parameter.to_storage(flat.get(field)) for field in parameter.fields]
     return values[0] if all(value == values[0] for value in values) else None

@@ -21,7 +21,7 @@ from typing import Any
 
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, check_count, check_seed, read_text
+from orac.config.validation import check_choice, check_count, check_seed
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
@@ -37,13 +37,7 @@ KEYS = ("name", "envs", "algos", "preset", "seeds", "set", "vary")
 
 def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
     """Return the study that a grid file describes, and its seeds."""
-    try:
-        text = read_text(path, serialization.MAX_YAML_BYTES)
-    except OSError as error:
-        raise ValueError(
-            f"the grid {path} cannot be read: {error.strerror}. Name a YAML file."
-        ) from error
-    return parse_grid(serialization.read_yaml(text, str(path)), path.stem)
+    return parse_grid(serialization.read_yaml_file(path, "the grid"), path.stem)
 
 
 def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
@@ -130,14 +124,13 @@ def _case(
     varied: Mapping[str, Any],
     seeds: int,
 ) -> Case:
-    config = serialization.to_dict(base)
-    for field, value in {**fixed, **varied}.items():
+    fields = {**fixed, **varied}
+    for field in fields:
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
                 f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
                 "the fields to set or vary."
             )
-        overrides.assign(config, field, value)
     # A field is named by its last part, unless two fields have the same last part.
     endings = [field.split(".")[-1] for field in varied]
     parts = [
@@ -147,9 +140,8 @@ def _case(
     label = f"{base.algo} ({', '.join(parts)})" if parts else base.algo
     name = safe_name(",".join(parts)) if parts else "default"
     check_run_name(name, "the name of a run, which has all fields that vary,")
-    return Case(
-        f"{label} in {base.env.id}", name, serialization.from_dict(config), seeds
-    )
+    config = overrides.with_fields(base, fields)
+    return Case(f"{label} in {base.env.id}", name, config, seeds)
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:

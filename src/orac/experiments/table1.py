@@ -148,7 +148,7 @@ def _row(result: CaseResults) -> tuple[str, ...]:
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
-        success = percent(proportion_interval(count, len(runs)))
+        success = share_text(proportion_interval(count, len(runs)))
         steps = _steps_cell(runs)
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
@@ -180,7 +180,7 @@ def paper_row(algo: str, probability: float) -> dict[str, Any]:
     )
 
 
-def percent(share: Interval) -> str:
+def share_text(share: Interval) -> str:
     """Return a share and its interval in whole per cent."""
     return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
 

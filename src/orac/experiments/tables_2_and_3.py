@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from orac.config import overrides, presets
-from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, compare
+from orac.experiments.paper_numbers import AGENTS, COST, REWARD, Column, paper_table
 from orac.experiments.study import Case, CaseResults, Study, steps_between_evaluations
 from orac.reports.charts import LineChart, learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
-from orac.reports.run_reader import flat_config
 from orac.reports.tables import Table
 
 ENVIRONMENTS = {
@@ -59,7 +58,7 @@ def make_case(
     agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
     label, name = f"{agent}, {env}", f"tail-{tail:g}"
     assignments = [f"constraints.0.tail={tail}"]
-    if change is not None and flat_config(config)[change[0]] != change[1]:
+    if change is not None and overrides.flat_config(config)[change[0]] != change[1]:
         field, value = change
         short, seeds = field.split(".")[-1], 4
         assignments.append(f"{field}={value}")
@@ -85,7 +84,7 @@ def by_env(results: Sequence[CaseResults]) -> dict[str, list[CaseResults]]:
 def make_env_tables(title: str, results: Sequence[CaseResults]) -> list[Table]:
     """Return one table for each environment, with a row for each agent."""
     return [
-        compare(f"{title}: {env}", [(agent_name(r), r) for r in members], COLUMNS)
+        paper_table(f"{title}: {env}", [(agent_name(r), r) for r in members], COLUMNS)
         for env, members in by_env(results).items()
     ]
 
@@ -163,7 +162,7 @@ CITYLEARN_COLUMNS = (
 
 def citylearn_tables(results: Sequence[CaseResults]) -> list[Table]:
     rows = [(result.case.label, result) for result in results]
-    return [compare(TABLE3.title, rows, CITYLEARN_COLUMNS)]
+    return [paper_table(TABLE3.title, rows, CITYLEARN_COLUMNS)]
 
 
 def citylearn_figure(results: Sequence[CaseResults], band: str) -> Any:

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import overrides, serialization
+from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import check_count, check_range, import_extra, read_text
+from orac.config.validation import check_count, check_range, import_extra
+from orac.evaluation.certification import episodes_for_tails
 from orac.evaluation.result import cost_column
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
@@ -32,7 +34,7 @@ from orac.experiments.launcher.schedule import (
     PlannedRun,
     stop_signals,
 )
-from orac.experiments.launcher.worker import FRESH
+from orac.experiments.launcher.worker import FRESH_FILE
 from orac.experiments.run_study import UNFINISHED
 from orac.experiments.search_space import (
     Space,
@@ -199,7 +201,7 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
         for parameter in space
     }
     settings = {
-        **overrides.flatten(serialization.to_dict(config)),
+        **overrides.flat_config(config),
         **{f"the space of {name}": values for name, values in searched.items()},
     }
     return json.loads(json.dumps(settings))
@@ -207,12 +209,8 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
 
 def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, Any]]:
     """Return our and their value of each setting that differs, by name."""
-    names = {**ours, **theirs}
-    return {
-        name: (ours.get(name), theirs.get(name))
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    }
+    names = overrides.differing_names([ours, theirs])
+    return {name: (ours.get(name), theirs.get(name)) for name in names}
 
 
 def check_same_study(study: Any, options: TuneOptions) -> None:
@@ -386,7 +384,7 @@ class Tuner:
             self._study.tell(trial, reward)
             self._log(
                 f"finished  {run.label}, {time_text}: reward {number(reward)}"
-                f"{risk_text(risks, run.config)}"
+                f"{risk_suffix(risks, run.config)}"
             )
         elif outcome.status == "stopped" and run in self._pruned:
             reward, risks = self._last[run]
@@ -394,7 +392,7 @@ class Tuner:
             self._study.tell(trial, state=states.PRUNED)
             self._log(
                 f"pruned    {run.label} at step {run.step():,}, {time_text}: worse than "
-                f"most, reward {number(reward)}{risk_text(risks, run.config)}"
+                f"most, reward {number(reward)}{risk_suffix(risks, run.config)}"
             )
         elif outcome.status == "stopped":
             self._log(f"stopped   {run.label} at step {run.step():,}; it is saved")
@@ -445,7 +443,7 @@ class Tuner:
             least = min(points, key=lambda p: max(excesses(p.risks, config)))
             log(
                 f"No trial is within its limits, so there is no best config. Trial "
-                f"{least.number} is nearest{risk_text(least.risks, config)}. Train longer "
+                f"{least.number} is nearest{risk_suffix(least.risks, config)}. Train longer "
                 "(--total-steps), try more trials (--trials), or raise the limit."
             )
         axes = [
@@ -471,14 +469,13 @@ class Tuner:
 
 def default_episodes(config: Config) -> int:
     """Return the number of fresh episodes of a trial: 100, or more for a small tail."""
-    tails = [c.tail for c in config.constraints if c.risk == "cvar"]
-    return max(100, math.ceil(TAIL_EPISODES / min(tails, default=1.0)))
+    return episodes_for_tails(config.constraints, TAIL_EPISODES, 100)
 
 
 def excesses(risks: Sequence[float], config: Config) -> list[float]:
     """Return how far each risk is above its limit, in units of `Constraint.unit`."""
     return [
-        (risk - constraint.limit) / (constraint.unit or 1.0)
+        constraint.excess(risk)
         for risk, constraint in zip(risks, config.constraints, strict=True)
     ]
 
@@ -515,12 +512,12 @@ def read_evaluations(
 
 def read_fresh(run: PlannedRun) -> tuple[float, tuple[float, ...]]:
     """Return the reward and the risks of the fresh episodes of a finished run."""
-    summary = json.loads((run.path / FRESH).read_text())
+    summary = json.loads((run.path / FRESH_FILE).read_text())
     risks = [summary[f"{cost_column(c.name)}/risk"] for c in run.config.constraints]
     return float(summary["reward/mean"]), tuple(map(float, risks))
 
 
-def risk_text(risks: Sequence[float], config: Config) -> str:
+def risk_suffix(risks: Sequence[float], config: Config) -> str:
     """Return a text such as ", risk 4.2 (limit 5)", with one part per constraint."""
     several = len(config.constraints) > 1
     return "".join(

@@ -6,7 +6,6 @@ without a checkpoint are listed in a note. Only GuardedMaze and CityLearn have p
 Drawing needs matplotlib.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +23,7 @@ from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.charts import COLOURS, INK
-from orac.reports.matplotlib_figures import new_figure, save_figure
+from orac.reports.matplotlib_figures import figure_bytes, new_figure, save_figure
 from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.atomic_io import make_directory
 from orac.runs.checkpoint import Checkpoints
@@ -54,9 +53,7 @@ class Picture:
 
     def to_png(self) -> bytes:
         """Return the picture as a PNG file."""
-        stream = io.BytesIO()
-        self.figure.savefig(stream, format="png", dpi=110)
-        return stream.getvalue()
+        return figure_bytes(self.figure, "png", dpi=110)
 
 
 def save_pictures(

@@ -17,7 +17,7 @@ from orac.core.risk import cvar
 from orac.evaluation.cvar_bounds import round_up
 from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
 from orac.evaluation.seed_intervals import performance_profile
-from orac.reports.run_reader import Group, Run, cost_names, count
+from orac.reports.run_reader import Group, Run, constraints_of, cost_names, count
 from orac.reports.seed_statistics import (
     Curve,
     Metric,
@@ -151,8 +151,7 @@ def overview_charts(groups: Sequence[Group]) -> list[LineChart]:
     # If all groups limit the same CVaR of a cost, it is shown as the measured risk.
     shown = {
         _cvar_title(cost_column(c.name), c.tail)
-        for group in groups
-        for c in group.config.constraints
+        for c in constraints_of(groups)
         if c.risk == "cvar" and _measures(groups, c.name) == str(c.measure)
     }
     learning = [one for one in learning_charts(groups) if one.title not in shown]
@@ -166,8 +165,8 @@ def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
     the policies that the runs deliver.
     """
     charts = []
-    end = max([0, *(run.steps for group in groups for run in group.runs)])
-    for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+    end = _last_step(groups)
+    for name in dict.fromkeys(c.name for c in constraints_of(groups)):
         lines, marks = [], []
         for group in groups:
             for place, constraint in enumerate(group.config.constraints):
@@ -198,11 +197,15 @@ def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
     return charts
 
 
+def _last_step(groups: Sequence[Group]) -> int:
+    """Return the largest number of steps of a run, or 0 if there is no run."""
+    return max([0, *(run.steps for group in groups for run in group.runs)])
+
+
 def _measures(groups: Sequence[Group], name: str) -> str:
     """Return the risk measures of a cost, as text."""
-    constraints = [c for group in groups for c in group.config.constraints]
-    measures = dict.fromkeys(str(c.measure) for c in constraints if c.name == name)
-    return ", ".join(measures)
+    constraints = [c for c in constraints_of(groups) if c.name == name]
+    return ", ".join(dict.fromkeys(str(c.measure) for c in constraints))
 
 
 def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | None:
@@ -290,7 +293,7 @@ def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
     """
     charts = []
     runs = [run for group in groups for run in group.runs]
-    for name in dict.fromkeys(c.name for g in groups for c in g.config.constraints):
+    for name in dict.fromkeys(c.name for c in constraints_of(groups)):
         window = f"measured/risk/{name}"
         if any(window in run.metrics for run in runs):
             title = f"Risk of {name} in the multiplier's window"
@@ -323,7 +326,7 @@ def curve_chart(
     `read` returns the curve of one run; `key` names the number for `seed_statistics.bounds_of`.
     `band` is one of `seed_statistics.BANDS`.
     """
-    end = max([0, *(run.steps for group in groups for run in group.runs)])
+    end = _last_step(groups)
     lines = [_group_line(group, key, read, band, end) for group in groups]
     lines = tuple(line for line in lines if line is not None)
     return LineChart(
@@ -487,5 +490,4 @@ def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
 
 def _limits(groups: Sequence[Group], name: str) -> list[float]:
     """Return all limits on the risk of a cost, in ascending order."""
-    constraints = [c for group in groups for c in group.config.constraints]
-    return sorted({c.limit for c in constraints if c.name == name})
+    return sorted({c.limit for c in constraints_of(groups) if c.name == name})

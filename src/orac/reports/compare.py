@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from orac.config.overrides import flat_config
 from orac.evaluation.result import cost_column
 from orac.evaluation.seed_intervals import (
     ALL_EQUAL,
@@ -27,7 +28,6 @@ from orac.reports.run_reader import (
     comparison_notes,
     count,
     differing_fields,
-    flat_config,
     full_label,
     read_results,
 )

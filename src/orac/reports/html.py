@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import serialization
-from orac.config.validation import import_extra, read_limited
+from orac.config.reading import read_limited
+from orac.config.validation import import_extra
 from orac.reports import behaviour, charts
 from orac.reports.charts import LineChart
 from orac.reports.plotly_figures import to_plotly

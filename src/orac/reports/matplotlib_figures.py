@@ -62,13 +62,19 @@ def new_figure(
     with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
         # A notebook shows a figure that was made without pyplot only with this method.
-        figure._repr_png_ = partial(_to_png, figure)
+        figure._repr_png_ = partial(
+            figure_bytes, figure, "png", dpi=100, bbox_inches="tight"
+        )
         yield figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _to_png(figure: Any) -> bytes:
+def figure_bytes(figure: Any, format: str, **options: Any) -> bytes:
+    """Return a figure as the content of a file, such as a "png" or a "pdf".
+
+    `options` are arguments of `savefig`.
+    """
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=100, bbox_inches="tight")
+    figure.savefig(stream, format=format, **options)
     return stream.getvalue()
 
 
@@ -199,9 +205,7 @@ def save_figure(figure: Any, path: Path, **options: Any) -> None:
 
     `options` are arguments of `savefig`.
     """
-    stream = io.BytesIO()
-    figure.savefig(stream, format=path.suffix.removeprefix("."), **options)
-    write_bytes(path, stream.getvalue())
+    write_bytes(path, figure_bytes(figure, path.suffix.removeprefix("."), **options))
 
 
 def save_figures(results: Results, directory: Path, suffix: str = ".png") -> list[Path]:

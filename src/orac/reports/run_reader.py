@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from orac.config import overrides, serialization
-from orac.config.schema import Config
-from orac.config.validation import is_number, read_limited, shown
+from orac.config import serialization
+from orac.config.overrides import differing_names, flat_config
+from orac.config.reading import read_limited
+from orac.config.schema import Config, Constraint
+from orac.config.validation import is_number, shown
 from orac.runs.directory import (
     LOGS,
     certificate_problem,
@@ -227,6 +229,11 @@ def cost_names(groups: Iterable[Group]) -> list[str]:
     """Return the names of all costs in the evaluations of the groups."""
     runs = [run for group in groups for run in group.runs]
     return list(dict.fromkeys(name for run in runs for name in run.cost_names))
+
+
+def constraints_of(groups: Sequence[Group]) -> list[Constraint]:
+    """Return the constraints of all groups, in which a constraint may occur repeatedly."""
+    return [constraint for group in groups for constraint in group.config.constraints]
 
 
 def is_cost_column(column: str) -> bool:
@@ -497,16 +504,10 @@ def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
     ]
 
 
-def flat_config(config: Config) -> dict[str, Any]:
-    """Return the fields of a config by their dotted names."""
-    return overrides.flatten(serialization.to_dict(config))
-
-
 def differing_fields(configs: Sequence[Config]) -> list[str]:
     """Return the dotted names of the fields, except the seed, in which configs differ."""
-    flat = [flat_config(config) for config in configs]
-    names = dict.fromkeys(name for fields in flat for name in fields if name != "seed")
-    return [n for n in names if any(f.get(n) != flat[0].get(n) for f in flat)]
+    names = differing_names([flat_config(config) for config in configs])
+    return [name for name in names if name != "seed"]
 
 
 def _mixture_note(group: Group) -> str:

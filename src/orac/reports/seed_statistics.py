@@ -18,12 +18,19 @@ from orac import envs
 from orac.config.schema import EnvConfig, RiskMeasure
 from orac.envs.base import Better
 from orac.envs.registry import metrics_of
-from orac.evaluation.result import Episodes, cost_column, risk_of_episodes, summarise
+from orac.evaluation.result import (
+    Episodes,
+    cost_column,
+    cost_noun,
+    risk_of_episodes,
+    summarise,
+)
 from orac.evaluation.seed_intervals import Interval, mean_band, mean_interval
 from orac.reports.run_reader import (
     Group,
     RecordedRun,
     Run,
+    constraints_of,
     cost_names,
     is_cost_column,
 )
@@ -71,9 +78,8 @@ def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
     found = [REWARD]
     tails = common_tails(groups)
     for name in cost_names(groups):
-        column, noun = cost_column(name), _cost_noun(name)
-        constraints = [c for g in groups for c in g.config.constraints]
-        risks = {c.risk for c in constraints if c.name == name}
+        column, noun = cost_column(name), cost_noun(name)
+        risks = {c.risk for c in constraints_of(groups) if c.name == name}
         titles = {"mean": f"mean {noun}"}
         for tail in tails.get(name, ()):
             titles[f"cvar_{tail:g}"] = f"CVaR at {tail:g} of {noun}"
@@ -90,11 +96,11 @@ def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
     """Return the metrics that training optimises: the reward and each constrained risk."""
     found = [REWARD]
     risks: dict[str, set[str]] = {}
-    for constraint in (c for group in groups for c in group.config.constraints):
+    for constraint in constraints_of(groups):
         risks.setdefault(constraint.name, set()).add(str(constraint.measure))
     for name, measures in risks.items():
         risk = measures.pop() if len(measures) == 1 else "own constrained risk"
-        title = f"{risk} of {_cost_noun(name)}"
+        title = f"{risk} of {cost_noun(name)}"
         found.append(Metric(f"{cost_column(name)}/risk", title, cost=name))
     return found
 
@@ -126,17 +132,13 @@ def _declared_metrics(env_id: str) -> dict[str, Metric]:
     return {metric.key: metric for metric in found}
 
 
-def _cost_noun(name: str) -> str:
-    return name if name == "cost" else f"cost {name}"
-
-
 def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
     """Return the CVaR tails of the constraints of all groups, by the name of the cost.
 
     A tail of 1 is the mean and is left out.
     """
     tails: dict[str, set[float]] = {}
-    for constraint in (c for group in groups for c in group.config.constraints):
+    for constraint in constraints_of(groups):
         tails.setdefault(constraint.name, set()).add(constraint.tail)
     return {name: sorted(x for x in values if x < 1) for name, values in tails.items()}
 

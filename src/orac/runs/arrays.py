@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.config.validation import read_json
+from orac.config.reading import read_json
 from orac.runs.atomic_io import (
     AnyPath,
     DamagedFileError,

@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orac.config.validation import check_count, read_json, read_limited
+from orac.config.reading import read_json, read_limited
+from orac.config.validation import check_count
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import (
     TEMPORARY,

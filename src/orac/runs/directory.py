@@ -17,16 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orac.config.reading import read_json, read_limited
 from orac.config.schema import Config
 from orac.config.serialization import read_yaml, to_dict, write_yaml
-from orac.config.validation import (
-    check_choice,
-    check_count,
-    is_number,
-    read_json,
-    read_limited,
-    shown,
-)
+from orac.config.validation import check_choice, check_count, is_number, shown
 from orac.runs.atomic_io import (
     AnyPath,
     disk_errors,
@@ -146,9 +140,9 @@ class RunDirectory:
         """Return one sentence per difference from the machine that started the run."""
         return machine_differences(read_meta(self.path), describe_machine())
 
-    def checkpoints(self, keep: int = 2, include_replay: bool = True) -> Checkpoints:
-        """Return the checkpoints of this run, of which the newest `keep` are kept."""
-        return Checkpoints(self.path / "checkpoints", keep, include_replay)
+    def checkpoints(self, include_replay: bool = True) -> Checkpoints:
+        """Return the checkpoints of this run."""
+        return Checkpoints(self.path / "checkpoints", include_replay=include_replay)
 
     def log(self, name: str, columns: Iterable[str]) -> CsvLog:
         """Open one of the four CSV files. It is closed with the run."""

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orac.config import overrides
-from orac.config.validation import check_choice, import_extra, read_text, shown
+from orac.config.reading import read_text
+from orac.config.validation import check_choice, import_extra, shown
 from orac.runs.atomic_io import disk_errors, open_to_write, write_all, write_text
 
 

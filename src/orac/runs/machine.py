@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orac.config.validation import read_text
+from orac.config.reading import read_text
 from orac.runs.atomic_io import open_to_write, private_directory, try_lock
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium")

@@ -23,7 +23,7 @@ from orac.core.agent import AgentState, PolicyState, deployed_policy
 from orac.envs import registry
 from orac.evaluation.result import Episodes, pool
 from orac.runs.directory import valid_certificate
-from orac.training.measurement import limited_measure, sample_risk
+from orac.training.measurement import limited_measure, risk_of_costs
 
 MAX_CANDIDATES = 10
 """Maximum number of stored candidates within the limits."""
@@ -95,7 +95,7 @@ def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
     """Return the measured risk of these episodes for each constraint."""
     return np.array(
         [
-            sample_risk(episodes.cost[:, m], limited_measure(constraint, config))
+            risk_of_costs(episodes.cost[:, m], limited_measure(constraint, config))
             for m, constraint in enumerate(config.constraints)
         ]
     )

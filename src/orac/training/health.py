@@ -23,7 +23,7 @@ ADVICE = (
 )
 
 
-LARGE_OBSERVATION = (
+OBSERVATION_ADVICE = (
     "The square of an observation was infinite: let the environment return observations "
     "in a bounded range."
 )
@@ -62,7 +62,7 @@ def check_report(
         "the environment's cost": rows_not_finite(report.totals.cost),
         NEGATIVE: rows_with_a_negative_cost(report, running_cost),
     }
-    for name in sorted(report.metrics, key=lambda name: ORDER.index(group(name))):
+    for name in sorted(report.metrics, key=lambda x: ORDER.index(x.partition("/")[0])):
         bad[name] = rows_not_finite(report.metrics[name]) & report.updated
     first = {name: int(rows.argmax()) for name, rows in bad.items() if rows.any()}
     if not first:
@@ -103,11 +103,6 @@ def rows_with_a_negative_cost(
     return np.asarray(lower.reshape(len(lower), -1).any(axis=1))
 
 
-def group(name: str) -> str:
-    """Return the part of a metric's name before the first slash."""
-    return name.partition("/")[0]
-
-
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
     """Raise an error if a parameter of the agent is not finite."""
     name = first_not_finite(agent)
@@ -115,7 +110,7 @@ def check_parameters(agent: Any, step: int, last_good: str) -> None:
         of_observations = name.startswith(".observation_stats")
         raise NonFiniteError(
             f"the agent's {name} must be finite, but it was not at step {step:,}. "
-            f"{last_good} {LARGE_OBSERVATION if of_observations else ADVICE}"
+            f"{last_good} {OBSERVATION_ADVICE if of_observations else ADVICE}"
         )
 
 

@@ -176,7 +176,7 @@ def window_risk(measured: Measured, step: int, config: Config) -> WindowRisk | N
     values, improving = [], []
     for m, constraint in enumerate(config.constraints):
         measure = limited_measure(constraint, config)
-        values.append(sample_risk(costs[:, m], measure))
+        values.append(risk_of_costs(costs[:, m], measure))
         before, before_error = risk_and_error(older[:, m], measure)
         after, after_error = risk_and_error(newer[:, m], measure)
         improving.append(before - after > math.hypot(before_error, after_error))
@@ -193,7 +193,7 @@ def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
     return weights.astype(np.float64) / weights.sum(dtype=np.float64)
 
 
-def sample_risk(costs: np.ndarray, measure: RiskMeasure) -> float:
+def risk_of_costs(costs: np.ndarray, measure: RiskMeasure) -> float:
     """Return the risk of a sample of episode costs."""
     return float(np.sort(costs) @ sample_weights(measure, len(costs)))
 
@@ -205,7 +205,7 @@ def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, floa
     samples = np.broadcast_to(ordered, others.shape)[others].reshape(count, -1)
     left_out = samples @ sample_weights(measure, count - 1)
     error = math.sqrt(np.var(left_out, dtype=np.float64) * (count - 1))
-    return sample_risk(costs, measure), error
+    return risk_of_costs(costs, measure), error
 
 
 def steer(

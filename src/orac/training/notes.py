@@ -14,8 +14,8 @@ import numpy as np
 
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
-from orac.evaluation.certification import bound_of, cannot_certify
-from orac.evaluation.result import Episodes
+from orac.evaluation.certification import cannot_certify
+from orac.evaluation.result import Episodes, bound_of
 from orac.training import delivery, measurement
 
 
@@ -151,10 +151,7 @@ def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
 
     The unit is the constraint's `cost_scale`, or its limit if it has none.
     """
-    return max(
-        (r - c.limit) / (c.unit or 1.0)
-        for r, c in zip(risk, config.constraints, strict=True)
-    )
+    return max(c.excess(r) for r, c in zip(risk, config.constraints, strict=True))
 
 
 def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
@@ -285,7 +282,7 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     if excess(least, config) > 0.25:
         worst_risk, _ = max(
             zip(least, config.constraints, strict=True),
-            key=lambda pair: (pair[0] - pair[1].limit) / (pair[1].unit or 1.0),
+            key=lambda pair: pair[1].excess(pair[0]),
         )
         causes.append(
             "Perhaps no policy can be within the limit. Check with a policy that ignores the "

@@ -20,14 +20,9 @@ from typing import Any
 import jax
 
 from orac.config import serialization
+from orac.config.reading import read_json
 from orac.config.schema import Config
-from orac.config.validation import (
-    NonFiniteError,
-    check_count,
-    is_number,
-    read_json,
-    shown,
-)
+from orac.config.validation import NonFiniteError, check_count, is_number, shown
 from orac.core import agent as agent_core
 from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
@@ -120,7 +115,7 @@ def restore_state(
     # Make only the shapes of a replay, so that there are never two replays in memory.
     problem, config = runner.learner.problem, runner.config
     replay = jax.eval_shape(lambda: empty_replay(problem, config))
-    loaded = checkpoints.load_latest(template, replay, check_finite)
+    loaded = checkpoints.load_latest(template, replay, check_loaded)
     if loaded is None:
         return None, []
     messages = list(loaded.warnings)
@@ -172,7 +167,7 @@ def checked_counter(saved: Any, name: str, counters: Any) -> Any:
     return value
 
 
-def check_finite(state: Any) -> None:
+def check_loaded(state: Any) -> None:
     """Raise a `DamagedFileError` if a number of a loaded state is not finite."""
     name = first_not_finite(state.agent) or first_not_finite(state.candidates)
     if name is not None:

@@ -19,7 +19,7 @@ from orac.core.cost_models import Context, Problem, make_problem
 from orac.core.replay import ReplayState
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec, to_box
-from orac.evaluation.rollout import Policy
+from orac.evaluation.rollout import DevicePolicy
 from orac.runs.machine import MemoryNeed
 from orac.training import delivery, measurement
 from orac.training.train_step import Totals, TrainState
@@ -195,8 +195,8 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Memor
         4 * (4 * spec.observation_size + 2 * spec.action_size + 100),
     )
     # Memory holds one layer of every critic at every quantile, and its gradient, at once.
-    quantiles = agent.num_quantiles if agent.risk_form == "implicit" else 1
-    layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * quantiles
+    rows = make_learner(problem, agent).costs.hidden_rows
+    layers = 8 * max(agent.hidden_sizes) * agent.num_cost_critics * rows
     acting = row + (layers if agent.behaviour == "optimistic" else 0)
     needs = [
         # In an update, memory holds the old and the new networks, and their gradients.
@@ -214,7 +214,9 @@ def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[Memor
 
 
 @lru_cache(maxsize=64)
-def evaluation_policy(spec: EnvSpec, config: Config, deterministic: bool) -> Policy:
+def evaluation_policy(
+    spec: EnvSpec, config: Config, deterministic: bool
+) -> DevicePolicy:
     """Return a function of (policy, key, observations) that acts without exploration shift.
 
     Its actions are in the environment's action space. Calls with equal arguments return the

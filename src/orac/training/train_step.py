@@ -296,18 +296,17 @@ def update_if_due(
     num_updates, every = max(round(ratio), 1), max(round(1 / ratio), 1)
     due = (rounds * training.num_envs >= training.first_update) & (rounds % every == 0)
 
-    def update_once(agent: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+    def update_once(
+        agent: AgentState, key: Array, only_critics: bool = False
+    ) -> tuple[AgentState, Metrics]:
         sample_key, update_key = jax.random.split(key)
-        return agent_core.update(
-            update_key, agent, sample_batch(sample_key, buffer, config), learner
-        )
+        batch = sample_batch(sample_key, buffer, config)
+        return agent_core.update(update_key, agent, batch, learner, only_critics)
 
     def update_group(agent: AgentState, keys: Array) -> tuple[AgentState, Metrics]:
         """Take gradient steps on the critics only, and then one on all networks."""
         for key in keys[:-1]:
-            sample_key, update_key = jax.random.split(key)
-            batch = sample_batch(sample_key, buffer, config)
-            agent, _ = agent_core.update(update_key, agent, batch, learner, True)
+            agent, _ = update_once(agent, key, only_critics=True)
         return update_once(agent, keys[-1])
 
     def update_all(agent: AgentState) -> tuple[AgentState, Metrics]:

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.maze_twin import SMALL, Twin
 from orac.envs.baselines import long_path, short_path
-from orac.envs.maze.env import GuardedMaze, MazeState, check_parameters, to_tuple
+from orac.envs.maze.env import GuardedMaze, MazeState, check_maze, to_tuple
 
 LEFT, RIGHT, DOWN, UP, STAY = (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)
 LONG_WAY = [UP] * 5 + [RIGHT] * 5 + [DOWN] * 4
@@ -421,7 +421,7 @@ def test_parameter_out_of_range_raises_an_error(parameters, message):
 def test_parameter_of_the_wrong_type_raises_an_error(parameters, message):
     wrong = SimpleNamespace(**vars(GuardedMaze()) | parameters)
     with pytest.raises(ValueError, match=message):
-        check_parameters(wrong)
+        check_maze(wrong)
 
 
 @pytest.mark.parametrize(

@@ -273,5 +273,6 @@ def implicit_model(problem: Problem, config: AgentConfig) -> CostModel:
         critic_quantiles=critic_quantiles,
         policy_quantiles=policy_quantiles,
         loss=quantile_loss,
+        hidden_rows=config.num_quantiles,
         **without_pivot(problem),
     )

@@ -30,6 +30,7 @@ from orac.envs.base import EnvSpec, MetricSpec, Step
 from orac.envs.citylearn.building import (
     Action,
     Flows,
+    PerBuilding,
     Storage,
     init_flows,
     init_storage,
@@ -55,7 +56,6 @@ from orac.envs.citylearn.temperature import (
 HOURS_PER_DAY = 24
 MINUTES_PER_YEAR = 60 * HOURS_PER_DAY * 365
 
-PerBuilding = Float[Array, " building"]
 Buildings = tuple[int, ...] | Any
 """The buildings to simulate, by number. A single number or a list is turned into a tuple."""
 

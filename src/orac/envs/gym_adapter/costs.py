@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from orac.config.validation import did_you_mean, shown
+from orac.config.validation import FLOAT32_MAX, did_you_mean, shown
 from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
@@ -28,7 +28,6 @@ NOT_REPORTED = object()
 """Stands for the missing cost of a step with five values. None cannot be used for this,
 because an environment that returns six values may report None by mistake."""
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 SAFE_SQUARE = 1e76
 """If the sum of squares is below this, no number exceeds 3.4e38, the float32 maximum."""
 

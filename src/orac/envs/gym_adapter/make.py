@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from orac.config.validation import (
+    FLOAT32_MAX,
     check_choice,
     check_count,
     did_you_mean,
@@ -26,7 +27,6 @@ from orac.config.validation import (
     shown,
 )
 from orac.envs.gym_adapter.costs import (
-    FLOAT32_MAX,
     CostFn,
     CostKeys,
     checked_cost_fn,
@@ -135,11 +135,11 @@ def make_host(
 
 
 def check_environment(
-    host: HostEnv, *, steps: int = 20, seed: int = 0, has_encoder: bool = False
+    host: HostEnv, *, seed: int = 0, has_encoder: bool = False
 ) -> None:
     """Check that `host` can be trained on; if not, raise a `ValueError` with advice.
 
-    `make_host` has already checked spaces and options. This function takes `steps` random
+    `make_host` has already checked spaces and options. This function takes 20 random
     steps after `reset(seed)`, with the same checks as all later steps. The caller must
     reset the environments before its own first step. `has_encoder` tells whether the
     agent has an encoder for images.
@@ -178,7 +178,7 @@ def check_environment(
         )
     generator = np.random.default_rng(seed)
     shape = host.num_envs, spec.action_size
-    for _ in range(steps):
+    for _ in range(20):
         host.step(generator.uniform(spec.action_low, spec.action_high, shape))
     host.steps = 0
 

@@ -62,17 +62,15 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         metadata = read_metadata(env)
+        # Gymnasium declares the two spaces but does not set them, so they may be missing.
+        space = getattr(env, "observation_space", None)
         lengths = (metadata.episode_length, episode_length)
         self.env_metadata: EnvMetadata = metadata._replace(
             episode_length=min((n for n in lengths if n), default=None),
             metric_names=metric_names or metadata.metric_names,
-            observation_structure=observation_structure(
-                getattr(env, "observation_space", None)
-            ),
+            observation_structure=observation_structure(space),
         )
-        # Gymnasium declares the two spaces but does not set them, so they may be missing.
         checked_action_space(getattr(env, "action_space", None), metadata.name)
-        space = getattr(env, "observation_space", None)
         size, self.flatten = make_flatten(space, metadata.name)
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
         self._cost_keys, self._cost_fn = cost_keys, cost_fn

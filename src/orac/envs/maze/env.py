@@ -118,7 +118,7 @@ class GuardedMaze:
                 numbers = to_tuple(name, value, number_type, length)
                 object.__setattr__(self, name, numbers)
         freeze(self)
-        check_parameters(self)
+        check_maze(self)
         load_map(self.map, self.start_box, self.pink_cell)
 
     @property
@@ -315,7 +315,7 @@ class GuardedMaze:
         return charges * (red + pink)
 
 
-def check_parameters(maze: Any) -> None:
+def check_maze(maze: Any) -> None:
     """Raise a `ValueError` for a parameter of the wrong type or out of range."""
     check_range("guard_probability", maze.guard_probability, 0.0, 1.0)
     for name in ("red_cost", "guard_cost", "pink_cost"):

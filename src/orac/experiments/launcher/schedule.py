@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from orac.config import overrides, serialization
 from orac.config.schema import Config
 from orac.envs.gym_adapter.costs import ALLOWED_MODULES
-from orac.experiments.launcher.worker import FRESH
+from orac.experiments.launcher.worker import FRESH_FILE
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_config, run_path, valid_certificate
 from orac.runs.machine import threads_of
@@ -51,7 +51,7 @@ class PlannedRun:
     """Maximum cost of an episode, for an environment that does not declare it."""
     fresh_episodes: int = 0
     """Number of fresh episodes of the delivered policy that are played after training and
-    summarised in the file `FRESH`."""
+    summarised in the file `FRESH_FILE`."""
     fresh_seed: int = 0
     """Seed of the fresh episodes."""
     cost_fn: str | None = None
@@ -69,15 +69,15 @@ class PlannedRun:
     def __str__(self) -> str:
         return f"{self.label}, seed {self.config.seed}"
 
-    def is_finished(self) -> bool:
-        """Return whether the run is finished.
+    def is_complete(self) -> bool:
+        """Return whether the run is finished and has everything that was asked of it.
 
         Its last step must have a checkpoint. If the run is to be certified, it also needs a
         certificate, and if it is to play fresh episodes, it also needs their summary.
         """
         steps = Checkpoints(self.path / "checkpoints").steps()
         certified = not self.certifies or valid_certificate(self.path) is not None
-        played = not self.fresh_episodes or (self.path / FRESH).is_file()
+        played = not self.fresh_episodes or (self.path / FRESH_FILE).is_file()
         return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
     def step(self) -> int:
@@ -228,7 +228,7 @@ def run_all(
     every run as soon as it is finished, and with runs that were finished before.
     """
     check_plan(runs)
-    outcomes = [Outcome(run, "finished") for run in runs if run.is_finished()]
+    outcomes = [Outcome(run, "finished") for run in runs if run.is_complete()]
     done = {outcome.run.path for outcome in outcomes}
     waiting = deque(run for run in runs if run.path not in done)
     if outcomes:
@@ -253,7 +253,7 @@ def run_all(
                     log(f"started   {run}{f' at step {step:,}' if step else ''}")
                     backend.start(run)
                 for outcome in backend.ended():
-                    log(describe(outcome))
+                    log(outcome_line(outcome))
                     run = outcome.run
                     again = outcome.status == "killed" and run.path not in killed
                     if again and not stopping:
@@ -272,7 +272,7 @@ def run_all(
     return sorted(outcomes, key=lambda outcome: order[outcome.run.path])
 
 
-def describe(outcome: Outcome) -> str:
+def outcome_line(outcome: Outcome) -> str:
     """Return one line about a run that ended."""
     run = outcome.run
     line = f"{outcome.status:<9} {run}"

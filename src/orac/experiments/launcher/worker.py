@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FINISHED, STOPPED, OUT_OF_MEMORY = 0, 130, 137
 """Exit codes; any other code means that the run failed. Shells also report 137 for a process
 that the system killed because memory ran out."""
-FRESH = "fresh_evaluation.json"
+FRESH_FILE = "fresh_evaluation.json"
 """File with a summary of fresh episodes of the delivered policy, if they are asked for."""
 LOCK_SECONDS = 300.0
 """Maximum number of seconds to wait until an earlier process of a run releases the run's
@@ -105,7 +105,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
         write_meta(path, {**read_meta(path), "certificate_seconds": seconds})
     if finished and order.get("fresh_episodes"):
         fresh = agent.evaluate(order["fresh_episodes"], seed=order["fresh_seed"])
-        write_text(path / FRESH, json.dumps(fresh.summary, indent=2) + "\n")
+        write_text(path / FRESH_FILE, json.dumps(fresh.summary, indent=2) + "\n")
     agent.close()
     return finished
 
