@@ -1,13 +1,13 @@
-"""Time everything that a user waits for, and compare it with its target, in one run.
+"""Measure everything for which a user waits, and compare each time with its target.
 
     make bench
     python benchmarks/bench.py [SECTION ...] [--repeats 5] [--products] [--record]
 
-Every workload runs in a process that uses one processor, as orac's own workers do. The
-workloads of a section take turns, so that other load slows all of them, and the table shows
-medians of the repeats in CPU milliseconds (wall times are recorded as well). Figures are
-ratios within one run wherever that is possible: compare those, not milliseconds, between
-runs and machines.
+Every workload runs in a process that uses one processor, as the workers of orac do. The
+workloads of a section take turns, so that other load slows all of them. The table shows
+medians of the repeats in CPU milliseconds; wall times are recorded as well. Wherever
+possible, a figure is a ratio of two times of the same run. Compare ratios, not milliseconds,
+between runs and machines.
 """
 
 import argparse
@@ -32,22 +32,26 @@ END_OF_TABLE = "<!-- `benchmarks/bench.py --record` keeps the text below this li
 
 
 class Measured(NamedTuple):
-    """Medians of a workload's repeats."""
+    """Medians over the repeats of a workload."""
 
     cpu: float
+    """CPU milliseconds per unit of work."""
     wall: float
+    """Wall milliseconds per unit of work."""
     peak: float
+    """Peak memory of the process in MB."""
     facts: dict[str, Any]
+    """What else the workload reports, such as its sizes."""
 
 
 class Figure(NamedTuple):
-    """One line of the table."""
+    """One row of the table: a measured value and its target."""
 
     name: str
     value: float | None
     unit: str = ""
     target: str = ""
-    """`<= 1.5` or `>= 2.5`; empty if there is none."""
+    """Such as `<= 1.5` or `>= 2.5`; empty if there is no target."""
     note: str = ""
 
     @property
@@ -72,7 +76,7 @@ class Figure(NamedTuple):
 
 
 class Worker:
-    """A process that holds prepared workloads."""
+    """A process that prepares workloads and runs them on request."""
 
     def __init__(self, processor: int, names: list[str], python: str, script: str):
         self.names = names
@@ -108,7 +112,7 @@ class Worker:
 
 
 class Bench:
-    """Measures workloads; the first argument of every section."""
+    """Measures workloads and collects figures. Every section has it as its argument."""
 
     def __init__(self, processor: int, repeats: int, peers: Path, products: bool):
         self.processor, self.repeats = processor, repeats
@@ -118,7 +122,11 @@ class Bench:
         self.figures: list[Figure] = []
 
     def measure(self, groups: list[tuple[list[str], str, str]]) -> None:
-        """Measure groups of workloads: names, Python and script of a process each."""
+        """Measure groups of workloads, each in its own process.
+
+        A group has the names of its workloads, the Python executable and the script of the
+        process.
+        """
         workers = []
         for names, python, script in groups:
             worker = Worker(self.processor, names, python, script)
@@ -140,7 +148,10 @@ class Bench:
                 self.measured[name] = Measured(*medians, facts)
 
     def process(self, arguments: list[str], cache: str) -> tuple[float, float]:
-        """Return the CPU and wall seconds of a Python process with this cache folder."""
+        """Run Python with these arguments and this cache folder.
+
+        Returns the CPU seconds and the wall seconds of the process.
+        """
         variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
         variables["XDG_CACHE_HOME"] = cache
         started, before = time.perf_counter(), resource.getrusage(RUSAGE_CHILDREN)
@@ -168,7 +179,7 @@ class Bench:
         return both[0].cpu / both[1].cpu
 
     def note(self, *names: str) -> str:
-        """Return the milliseconds of workloads, or why there are none."""
+        """Return the milliseconds of each workload, or the error that it raised."""
         return ", ".join(
             self.errors[name]
             if name in self.errors
@@ -178,7 +189,7 @@ class Bench:
 
 
 def updates(bench: Bench) -> None:
-    """An update of every form and size, and its floor."""
+    """Time an update of every risk form and size, and its floor (see `floor.py`)."""
     names = [f"{size} {form}" for size in SIZES for form in FORMS] + list(PRESETS)
     pairs = [(f"update {name}", f"floor {name}") for name in names]
     bench.measure([bench.ours(*(name for pair in pairs for name in pair))])
@@ -211,7 +222,7 @@ def updates(bench: Bench) -> None:
 
 
 def acting(bench: Bench) -> None:
-    """The behaviour policy of one environment."""
+    """Time one action of the behaviour policy, in one environment."""
     names = [f"act {name}" for name in (*PRESETS, "256x256 quantile")]
     bench.measure([bench.ours(*names)])
     for name in names:
@@ -219,7 +230,7 @@ def acting(bench: Bench) -> None:
 
 
 def loops(bench: Bench) -> None:
-    """Whole training loops, ours and those of other libraries."""
+    """Time whole training loops, ours and those of other libraries."""
     ours = {"Pendulum": "loop Pendulum", "PointGoal1": "loop PointGoal1"}
     sizes = {
         "Pendulum": {
@@ -305,7 +316,7 @@ START = """if True:
 
 
 def startup(bench: Bench) -> None:
-    """Commands that only print, imports, and the time until the first update."""
+    """Time the import, commands that only print, and a run until its first update."""
     commands = {
         "import orac": (["-c", "import orac"], 0.5),
         "orac --help": (["-m", "orac", "--help"], 0.4),
@@ -336,13 +347,13 @@ def startup(bench: Bench) -> None:
 def seconds(
     bench: Bench, name: str, times: list[tuple[float, float]], target: str
 ) -> None:
-    """Add a figure of CPU seconds, with the wall seconds as its note."""
+    """Add a figure in CPU seconds, with the wall seconds as its note."""
     cpu, wall = (statistics.median(column) for column in zip(*times, strict=True))
     bench.figure(name, cpu, "CPU s", target, f"{wall:.2f} s")
 
 
 def memory(bench: Bench) -> None:
-    """Peak memory of a run with a full replay."""
+    """Measure the peak memory of a run with a full replay."""
     name = "memory PointGoal1"
     bench.measure([bench.ours(name)])
     found = bench.measured[name]
@@ -362,7 +373,7 @@ GROWTH = {
 
 
 def growth(bench: Bench) -> None:
-    """How the time of an update grows with each size of the general preset."""
+    """Measure how the time of an update grows with each size of the general preset."""
     names = {
         what: [f"update general with {what}={size}" for size in sizes]
         for what, sizes in GROWTH.items()
@@ -390,7 +401,10 @@ SECTIONS = {
 
 
 def busy_processes(before: dict[int, tuple[str, float]], seconds: float) -> list[str]:
-    """Return the names of other processes that used more than 5 % of a processor."""
+    """Return the other processes that used more than 5 % of a processor.
+
+    `before` has the process times at the start, `seconds` ago.
+    """
     now = process_times()
     shares = {
         pid: (name, (cpu - before.get(pid, (name, 0.0))[1]) / seconds)
@@ -417,7 +431,7 @@ def own_seconds() -> float:
 
 
 def process_times() -> dict[int, tuple[str, float]]:
-    """Return name and CPU seconds of every process."""
+    """Return the name and the CPU seconds of every process, by process id."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -431,7 +445,7 @@ def process_times() -> dict[int, tuple[str, float]]:
 def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
     """Write README.md, figures.csv and measured.json.
 
-    The text of an earlier README.md that is below the table stays.
+    If there is a README.md already, its text below the table is not changed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     header = ["figure", "measured", "target", "", "milliseconds or notes"]
@@ -462,10 +476,11 @@ def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
         "section took turns. Compare ratios, not milliseconds, between runs. The run took "
         f"{circumstances['minutes']:.0f} minutes. The load was {circumstances['load']:.1f} "
         "before it. During it, all other processes together used "
-        f"{circumstances['others_used']:.2f} processors; the busiest that were there from "
+        f"{circumstances['others_used']:.2f} processors. The busiest of those that ran from "
         f"start to end (share of a processor): {others}.\n\n{table}\n\n"
-        "The floor of an update is its matrix products, once each, computed by XLA in the "
-        "same loop with the same compiler options; `benchmarks/floor.py` defines them. "
+        "The floor of an update is the time of its matrix products. XLA computes each of them "
+        "once, in the same loop and with the same compiler options; `benchmarks/floor.py` "
+        "defines them. "
         "`figures.csv` has the table, `measured.json` all medians and the machine.\n\n"
         f"{END_OF_TABLE}{below}"
     )
@@ -475,8 +490,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     about = f"sections to run: {', '.join(SECTIONS)} (default: all)"
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=about)
-    parser.add_argument("--repeats", type=int, default=5, help="of each workload (5)")
-    parser.add_argument("--products", action="store_true", help="list the floor")
+    about = "number of repeats of each workload (default: 5)"
+    parser.add_argument("--repeats", type=int, default=5, help=about)
+    about = "list the matrix products of each floor"
+    parser.add_argument("--products", action="store_true", help=about)
     about = "number of the processor to use (default: the last one)"
     parser.add_argument("--processor", type=int, help=about)
     about = "Python of the environment that has the other libraries"

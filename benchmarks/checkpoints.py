@@ -1,11 +1,11 @@
-"""What a checkpoint every 10,000 steps costs, as a share of the time spent training.
+"""Measure how much of the training time a checkpoint every 10,000 steps takes.
 
     python benchmarks/checkpoints.py [maze] [safety]
 
-Ratios within one run on one machine. `maze` is the quickest loop there is (the demo: 16
-mazes, a gradient step per 16 steps), as it trains. `safety` is ORAC on
-SafetyPointGoal1 with its replay of a million transitions full: the time of a step is
-measured over some hundred of them, and a checkpoint after each 10,000 rows more.
+The shares are ratios within one run on one machine. `maze` trains with the settings of
+`orac demo`, whose steps take the least time. `safety` uses ORAC in SafetyPointGoal1 with a
+full replay of a million transitions: it measures the time of a step over 300 steps, and saves
+checkpoints that have 10,000 new rows each.
 """
 
 import statistics
@@ -26,7 +26,7 @@ EVERY = 10_000
 
 
 class Stopwatch:
-    """Seconds that each call of a method took."""
+    """Calls a method and records how many seconds each call takes."""
 
     def __init__(self, method):
         self.method, self.seconds = method, []
@@ -39,8 +39,8 @@ class Stopwatch:
 
 
 def maze(steps: int = 60_000) -> None:
-    """The demo's run, its checkpoints timed where they happen."""
-    config = presets.demo()
+    """Train with the settings of `orac demo`, and time the checkpoints of the run."""
+    config = presets.preset("orac", "orac/GuardedMaze-v0", "fast")
     training = replace(config.training, total_steps=steps, checkpoint_every=EVERY)
     evaluation = replace(config.evaluation, every=0, episodes=1)
     config = replace(config, training=training, evaluation=evaluation)
@@ -54,14 +54,15 @@ def maze(steps: int = 60_000) -> None:
             agent.learn(out=out, progress_bar=False, trackers=())
     finally:
         RunLogger.save = original
-    # The first stretch compiles, and those before learning starts do not learn.
+    # The first intervals between log rows are left out: one of them includes the compilation,
+    # and before learning starts there are no updates.
     learning = config.training.learning_starts // config.training.log_every + 1
     step = statistics.median(advance.seconds[learning:]) / config.training.log_every
-    tell("demo in the maze", watch.seconds, step)
+    report("demo in the maze", watch.seconds, step)
 
 
 def safety(rows: int = 1_000_000, steps: int = 300, saves: int = 8) -> None:
-    """A full replay of Safety-Gymnasium's transitions."""
+    """Time checkpoints of ORAC in SafetyPointGoal1 with a full replay."""
     config = presets.preset("orac", "orac/SafetyPointGoal1-v0")
     training = replace(config.training, buffer_size=rows, learning_starts=0)
     agent = Agent(config.env.id, replace(config, training=training))
@@ -79,11 +80,11 @@ def safety(rows: int = 1_000_000, steps: int = 300, saves: int = 8) -> None:
         watch = save_again_and_again(agent, Path(out), saves)
     first, *later = watch.seconds
     print(f"the first checkpoint writes everything: {first:.1f} s")
-    tell("orac in SafetyPointGoal1, replay full", later, step)
+    report("orac in SafetyPointGoal1, replay full", later, step)
 
 
 def save_again_and_again(agent: Agent, out: Path, saves: int) -> Stopwatch:
-    """A checkpoint of everything, and one after each 10,000 rows more."""
+    """Save a checkpoint of everything, and then one for every 10,000 new rows."""
     from orac.runs.checkpoint import Checkpoints
 
     checkpoints = Checkpoints(out / "checkpoints")
@@ -95,7 +96,8 @@ def save_again_and_again(agent: Agent, out: Path, saves: int) -> Stopwatch:
     return watch
 
 
-def tell(name: str, seconds: list[float], step: float) -> None:
+def report(name: str, seconds: list[float], step: float) -> None:
+    """Print the share of the time that checkpoints take, from seconds per step."""
     save = statistics.median(seconds)
     share = save / (EVERY * step + save)
     print(

@@ -1,12 +1,13 @@
-"""How many CityLearn hours a second this machine makes, every output returned.
+"""Measure how many hours of CityLearn this machine simulates per second.
 
     python benchmarks/citylearn.py
 
-Times whole episodes of CityLearn 2.1.2 itself (if `make setup-citylearn` was run) and
-the training path of ours: `step_batch` in one compiled scan, restarts included, with
-observations, rewards, costs, ends and metrics of every step returned. A scan that
-returned the energy alone would let XLA leave out the temperature model and look many
-times faster. CPU seconds tell the work apart from how busy the machine is.
+This script times whole episodes of the package CityLearn 2.1.2 (if `make setup-citylearn`
+was run) and of our environment, as training steps it: `step_batch` in one compiled scan,
+with restarts. The scan returns the observations, rewards, costs, ends and metrics of every
+step. If it returned only the energy, XLA would leave out the temperature model, and the
+environment would look many times faster. CPU seconds, unlike wall seconds, hardly depend on
+how busy the machine is.
 """
 
 import argparse
@@ -32,7 +33,7 @@ REFERENCE = Path(__file__).parents[1] / "tests"
 
 @functools.partial(jax.jit, static_argnums=0)
 def play_month(env: CityLearn, keys: Any, state: Any, actions: Any) -> Any:
-    """As many hours as an episode has, in all environments."""
+    """Step all environments for as many hours as an episode has."""
 
     def advance(state: Any, now: Any) -> Any:
         state, observation, step = step_batch(env, now[0], state, now[1])
@@ -72,7 +73,7 @@ def time_theirs(buildings: tuple[int, ...]) -> Callable[[], int]:
 
 
 def report(name: str, run: Callable[[], int], repeats: int) -> float:
-    """Print a row; the median of hours a CPU second is given back."""
+    """Print a row, and return the median of the hours per CPU second."""
     began = time.process_time()
     run()
     first = time.process_time() - began
@@ -94,11 +95,12 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 8, 16, 64])
     parser.add_argument("--repeats", type=int, default=9)
     chosen = parser.parse_args()
-    # This script's own folder must not be searched, or it would be `citylearn` itself.
+    # Without this script's folder in the path, `import citylearn` finds the package instead of
+    # this script.
     sys.path[0] = str(REFERENCE)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
     print(
-        f"{'hours a second':<34} {'median':>11} {'best':>11} {'per CPU second':>15} "
+        f"{'hours per second':<34} {'median':>11} {'best':>11} {'per CPU second':>15} "
         f"{'first, s':>10}"
     )
     for buildings in ((1,), (1, 2, 3)):

@@ -1,10 +1,15 @@
-"""The least an update can cost: its matrix products, once each, and nothing else.
+"""Compute the floor of an update: the time of its matrix products and nothing else.
 
-The list has every product that one gradient step mathematically needs, with the sizes that
-the update uses: forward for the targets; forward, input gradient and weight gradient for
-each trained network (no input gradient where the input is data); forward and input gradient
-of the critics for the actor. Every member of an ensemble has its own products. Nothing
-element-wise is counted, and an outer product (inner size 1) is element-wise.
+An update cannot be faster than its floor. The floor has every product that one gradient step
+needs mathematically, with the sizes that the update uses:
+
+- the forward pass of the targets;
+- the forward pass, the weight gradient and the input gradient of each trained network,
+  without the input gradient of a layer whose input is data;
+- the forward pass and the input gradient of the critics, for the actor.
+
+Every member of an ensemble has its own products. Element-wise operations are not counted, and
+an outer product (inner size 1) is element-wise.
 """
 
 from itertools import pairwise
@@ -20,16 +25,16 @@ from orac.training.xla import compiler_options
 
 
 class Layer(NamedTuple):
-    """A linear layer of one network, applied to this many rows."""
+    """A linear layer of one network, which is applied to `rows` rows."""
 
     name: str
     rows: int
     inputs: int
     outputs: int
     reads_data: bool
-    """Whether its input is data, so that training needs no gradient of it."""
+    """Whether the input is data, so that training needs no gradient of the input."""
     has_gradient: bool = True
-    """Whether its input depends on the action, so that the actor needs its gradient."""
+    """Whether the input depends on the action, so that the actor needs its gradient."""
 
 
 class Product(NamedTuple):
@@ -70,7 +75,7 @@ def mlp_layers(name: str, batch: int, sizes: tuple[int, ...]) -> list[Layer]:
 def cost_layers(
     problem: Problem, config: AgentConfig, batch: int, quantiles: int
 ) -> list[Layer]:
-    """Return the layers of one cost critic; an implicit one embeds each level once."""
+    """Return the layers of one cost critic. An implicit critic embeds each level once."""
     learner = make_learner(problem, config)
     inputs = learner.costs.input_size + problem.action_size
     if config.risk_form != "implicit":
@@ -81,7 +86,8 @@ def cost_layers(
     width, rows = features[-1], batch * quantiles
     merge = Layer("merge", rows, width, merged, reads_data=False)
     if config.shared_fractions and batch >= width:
-        # The embedding scales the weights, not the rows: fewer and wider rows.
+        # The embedding scales the weights instead of the rows, so there are fewer and wider
+        # rows.
         merge = Layer("merge", batch, width, quantiles * merged, reads_data=False)
     embedding = Layer(
         "embedding", quantiles, config.embedding_size, width, True, has_gradient=False
@@ -119,7 +125,7 @@ def products_of(problem: Problem, config: AgentConfig, batch: int) -> list[Produ
 
 
 def training_products(layers: list[Layer], member: int) -> list[Product]:
-    """Return the products that train a network: forward, and both gradients."""
+    """Return the products that train a network: its forward pass and both gradients."""
     found = []
     for layer in layers:
         kinds = ("forward", "weights", *([] if layer.reads_data else ["inputs"]))
@@ -130,10 +136,10 @@ def training_products(layers: list[Layer], member: int) -> list[Product]:
 def floor_program(products: list[Product], loop: int) -> Any:
     """Return a compiled function that computes every product `loop` times.
 
-    It runs in a loop and with the compiler's options, as the update it is compared with.
-    Products share operands as those of an update do: training and acting use the same
-    weights, the weight gradient reads the forward pass's input. Barriers keep the compiler
-    from computing a product once for all rounds, or only the part that is read.
+    The loop and the compiler options are those of the update. Products share operands in the
+    same way as those of an update: for example, the forward pass and the weight gradient of a
+    layer read the same input. Barriers prevent the compiler from computing a product only
+    once for all iterations, or only the part of it that is read.
     """
     operands: dict[tuple[Any, ...], jax.Array] = {}
 
@@ -149,7 +155,7 @@ def floor_program(products: list[Product], loop: int) -> Any:
         rows, inputs, outputs = layer[1:4]
         network = "target" if where == "target" and layer.name[:5] != "actor" else ""
         weight = operand(inputs, outputs, "weight", network, member, layer.name)
-        # Members read the same rows; hidden layers have rows of their own.
+        # All members of an ensemble read the same data, but each has its own hidden layers.
         read = 0 if layer.reads_data else member
         given = operand(rows, inputs, "rows", where, read, layer.name)
         gradient = operand(rows, outputs, "gradient", where, member, layer.name)

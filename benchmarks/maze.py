@@ -1,11 +1,13 @@
-"""How many GuardedMaze steps a second this machine makes, every output returned.
+"""Measure how many steps of GuardedMaze this machine makes per second.
 
     python benchmarks/maze.py
 
-Compares 4096 mazes in one compiled scan (the training path: one key a step, restarts
-included) with the same scan where each maze draws from a key of its own, and with the
-Gymnasium faces. CPU seconds tell the work apart from how busy the machine is: XLA spreads
-one program over the cores, so on idle cores wall speed is CPU speed times their number.
+This script compares 4096 mazes in one compiled scan, as in training (with restarts, and one
+random key per step for all mazes), with the same scan in which each maze has its own key, and
+with the maze as a Gymnasium environment. All outputs of a step are returned. CPU seconds,
+unlike wall seconds, hardly depend on how busy the machine is. XLA distributes one program
+over the cores, so on idle cores the steps per second are those per CPU second times the
+number of cores.
 """
 
 import argparse
@@ -47,7 +49,7 @@ class KeyForEachMaze:
 def scan_steps(
     env: Environment, key: Any, state: Any, actions: Any, num_steps: int
 ) -> Any:
-    """Observations, rewards, costs, both ends and metrics of every step."""
+    """Return observations, rewards, costs, both kinds of ends and metrics of every step."""
 
     def advance(state: Any, number: Any) -> Any:
         step_key = jax.random.fold_in(key, number)
@@ -118,9 +120,11 @@ def main() -> None:
     chosen = parser.parse_args()
     sizes = chosen.num_envs, chosen.num_steps
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
-    print(f"{'steps a second':<34} {'median':>13} {'best':>13} {'per CPU second':>15}")
+    print(
+        f"{'steps per second':<34} {'median':>13} {'best':>13} {'per CPU second':>15}"
+    )
     runs = {
-        "scan, one key a step": time_scan(GuardedMaze(), *sizes),
+        "scan, one key per step": time_scan(GuardedMaze(), *sizes),
         "scan, a key for each maze": time_scan(KeyForEachMaze(), *sizes),
         "scan, 16x16": time_scan(GuardedMaze(map="16x16"), *sizes),
         "Gymnasium vector": time_vector(chosen.num_envs, 50),

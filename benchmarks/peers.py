@@ -1,9 +1,10 @@
-"""Training loops of other libraries, for `bench.py`, which runs this in their environment.
+"""Training loops of other libraries, which `bench.py` compares with ours.
 
     python benchmarks/peers.py PROCESSOR NAME [NAME ...]
 
-A name is a library, an environment and the sizes of our agent there as JSON, so that
-networks, batch and ratio of updates to steps are the same.
+`bench.py` runs this script with the Python of an environment that has the other libraries. A
+name consists of a library, an environment and the sizes of our agent there as JSON, so that
+the networks, the batch size and the ratio of updates to steps are the same.
 """
 
 import json
@@ -21,7 +22,7 @@ STEPS = 400
 
 
 def prepare(name: str) -> Workload:
-    """Return steps of a library's SAC after its warm-up."""
+    """Return a workload of training steps of another library."""
     library, env_id, sizes = name.split(" ", 2)
     if library == "omnisafe":
         return omnisafe(env_id, json.loads(sizes))
@@ -29,7 +30,7 @@ def prepare(name: str) -> Workload:
 
 
 def stable_baselines(library: str, env_id: str, sizes: dict[str, Any]) -> Workload:
-    """Return steps of SAC of Stable-Baselines3 (`sb3`) or SBX (`sbx`)."""
+    """Return a workload of SAC of Stable-Baselines3 (`sb3`) or SBX (`sbx`), after warm-up."""
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
@@ -60,7 +61,7 @@ def stable_baselines(library: str, env_id: str, sizes: dict[str, Any]) -> Worklo
 
 
 def make_env(env_id: str) -> Any:
-    """Return an environment: ours, Gymnasium's, or the Safety-Gymnasium package's own."""
+    """Return an environment of orac, of Gymnasium, or of the package Safety-Gymnasium."""
     import gymnasium
 
     if env_id.startswith("orac/"):
@@ -78,7 +79,10 @@ def make_env(env_id: str) -> Any:
 
 
 def omnisafe(env_id: str, sizes: dict[str, Any]) -> Workload:
-    """Return epochs of OmniSafe's SAC-Lagrangian in the package's environment."""
+    """Return a workload of OmniSafe's SAC-Lagrangian, in the package's environment.
+
+    Each call trains a new agent from the start.
+    """
     import omnisafe
 
     steps = 5 * STEPS

@@ -1,11 +1,11 @@
-"""Measure Safety-Gymnasium's speed in steps per second, resets included.
+"""Measure how many steps of Safety-Gymnasium this machine makes per second.
 
     python benchmarks/safety_gym.py
 
-Whole episodes of the paper's variants (400 steps) are played with the untouched package
-and with the fast path in turn, so that other load slows both. Then several environments
-are stepped one after another, directly and by our vector environment. CPU seconds are
-those of this process.
+The unchanged package and our fast path (`orac.envs.safety.fast_path`) play whole episodes of
+the paper's tasks, with 400 steps and a reset, in turn, so that other load slows both. Then
+several environments are stepped one after another, directly and by our vector environment.
+CPU seconds are those of this process.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Speed = tuple[float, float]
 
 
 def settings(name: str) -> dict[str, Any]:
-    """Return the settings of the paper's variant of a task."""
+    """Return the settings that the paper uses for a task."""
     timestep = TIMESTEPS[str(parse_id(name).agent)]
     return {"task": name, "timestep": timestep, "episode_length": PAPER_STEPS}
 
@@ -87,7 +87,7 @@ def compare_episodes(name: str, episodes: int) -> None:
 
 
 def compare_vector(name: str, num_envs: int, repeats: int) -> None:
-    """Step without resets, which are the same work in both cases."""
+    """Compare steps without resets, because resets take the same time in both cases."""
     chosen = {**settings(name), "episode_length": 10**9}
     envs = [SafetyEnv(**chosen) for _ in range(num_envs)]
     for seed, env in enumerate(envs):

@@ -3,9 +3,10 @@
     python benchmarks/workloads.py PROCESSOR NAME [NAME ...]
 
 The process prepares the named workloads (it compiles them and runs them once) and prints
-one line of JSON for each. Then it reads numbers from standard input: for each number it
-runs that workload once and prints the wall and CPU milliseconds per unit of work.
-`bench.py` alternates between workloads and processes in this way.
+one line of JSON for each. Then it reads indices of workloads from standard input. For each
+index it runs the workload for about `SHORTEST` seconds, and prints the wall and CPU
+milliseconds per unit of work. In this way, `bench.py` alternates between workloads and
+processes.
 """
 
 import json
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LOOP = 8
-"""Updates in one program, as in the training loop on the device."""
+"""Number of updates in one compiled program, as in the training loop of JAX environments."""
 SHORTEST = 0.1
-"""A timed run repeats its workload until this many seconds have passed."""
+"""Seconds of a timed run. How often it calls the workload is measured in the preparation."""
 SIZES = ("maze", "256x256")
 FORMS = ("scalar", "quantile", "implicit", "dual")
 PRESETS = {
@@ -32,11 +33,13 @@ PRESETS = {
 
 
 class Workload(NamedTuple):
-    """A function to time, and how many units of work one call does."""
+    """A function to time."""
 
     call: Callable[[], Any]
     units: int
+    """Number of units of work, such as updates, that one call does."""
     facts: dict[str, Any]
+    """Further information for `bench.py`."""
 
 
 class Learning(NamedTuple):
@@ -48,7 +51,7 @@ class Learning(NamedTuple):
 
 
 def serve(prepare: Callable[[str], Workload], names: list[str]) -> None:
-    """Prepare the workloads, and run those that standard input asks for."""
+    """Prepare the workloads, and run each whose index is read from standard input."""
     ready = []
     for name in names:
         try:
@@ -59,7 +62,7 @@ def serve(prepare: Callable[[str], Workload], names: list[str]) -> None:
                 workload.call()
                 calls += 1
         except Exception as error:
-            # A package that is missing, for example: the table has a line about it.
+            # For example, a package may be missing. The table of `bench.py` says so.
             ready.append(None)
             reply({"error": f"{type(error).__name__}: {error}"})
             continue
@@ -81,9 +84,10 @@ def reply(data: dict[str, Any]) -> None:
 
 
 def learning(name: str) -> Learning:
-    """Return the learner of a name: a size and a form, a preset, or a grown preset.
+    """Return the learner that a name describes.
 
-    A grown preset is `general` with one size changed: `general num_quantiles=32`.
+    A name is a size and a risk form (`maze quantile`), a preset (`fast maze`), or a preset
+    with one size changed (`general with num_quantiles=32`).
     """
     from orac.config import presets
     from orac.core.cost_models import make_problem
@@ -151,10 +155,10 @@ def random_batch(config: Any, problem: Any, rows: int) -> Any:
 
 
 def update(name: str) -> Workload:
-    """Return updates of a learner, `LOOP` of them in one program.
+    """Return a workload of `LOOP` updates of a learner in one program.
 
-    A program asks the system for its scratch memory at each call, so a single update per
-    call would cost more than one in the training loop.
+    A program allocates its temporary memory at each call. So a program with a single update
+    would take more time per update than the training loop.
     """
     import jax
     import jax.numpy as jnp
@@ -190,7 +194,7 @@ def update(name: str) -> Workload:
 
 
 def floor(name: str) -> Workload:
-    """Return the matrix products of a learner's updates, and nothing else."""
+    """Return a workload of the matrix products of a learner's updates (see `floor.py`)."""
     import jax
     from floor import floor_program, products_of
 
@@ -205,7 +209,7 @@ def floor(name: str) -> Workload:
 
 
 def act(name: str) -> Workload:
-    """Return the behaviour policy of one environment, with its optimistic shift."""
+    """Return a workload of one action of the behaviour policy, with its optimistic shift."""
     import jax
     import jax.numpy as jnp
 
@@ -228,10 +232,10 @@ def act(name: str) -> Workload:
 
 
 def loop(name: str) -> Workload:
-    """Return rounds of a whole training loop that has started to learn.
+    """Return a workload of rounds of a whole training loop, after the warm-up steps.
 
-    In `Pendulum` the default agent takes one gradient step per step; `PointGoal1` has the
-    fast preset of the task.
+    In `Pendulum`, the default agent makes one gradient step per environment step. In
+    `PointGoal1`, the agent has the fast preset of the task.
     """
     import orac
 
@@ -259,7 +263,7 @@ def loop(name: str) -> Workload:
 
 
 def loop_facts(config: Any) -> dict[str, Any]:
-    """Return the sizes that a peer must share."""
+    """Return the sizes that must be the same in the loops of other libraries."""
     training = config.training
     return {
         "hidden_sizes": config.agent.hidden_sizes,
@@ -275,7 +279,7 @@ def spins(observation: Any, action: Any, next_observation: Any, info: Any) -> fl
 
 
 def memory(name: str) -> Workload:
-    """Return rounds of the loop of PointGoal1 with a full replay of a million rows."""
+    """Return a workload of rounds in PointGoal1 with a full replay of a million rows."""
     import jax
 
     import orac
@@ -311,7 +315,7 @@ def prepare(name: str) -> Workload:
 
 
 if __name__ == "__main__":
-    # Before JAX starts, as orac's own workers do.
+    # The processor must be chosen before JAX starts, as in the workers of orac.
     os.sched_setaffinity(0, {int(sys.argv[1])})
     cache = Path(__file__).resolve().parents[1] / ".cache/bench"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))

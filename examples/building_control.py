@@ -1,10 +1,10 @@
 """Control a house with a battery and power outages, and compare with hand-coded rules.
 
 An episode is one month, in hourly steps, of a house with a heat pump, a hot water tank,
-solar panels and a battery. The reward is minus the electricity drawn from the grid. The
-cost of an hour is the distance of the room temperature from its set point. The mean cost
-of the worst 5 % of months has a limit of 720 degree hours. Two hand-coded rules show what
-buildings do today.
+solar panels and a battery. The reward is minus the electricity drawn from the grid. The cost
+of an hour is the distance, of at most 20 degrees, of the room temperature from its set point.
+The mean cost of the worst 5 % of months has a limit of 720 degree hours. Two hand-coded rules
+play the same number of months, for comparison.
 
     python examples/building_control.py                    # about ten minutes
     python examples/building_control.py --steps 3000000    # as long as the paper
@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def print_row(name: str, summary) -> None:
-    """Print one line of the table."""
+    """Print one row of the table."""
     print(f"{name:<18}" + "".join(f"{summary[key]:>12.4g}" for key in COLUMNS))
 
 
@@ -41,7 +41,7 @@ def train(steps: int) -> orac.Agent:
         num_envs=8,
         seed=0,
         settings={
-            # One gradient step per eight hours of experience; the paper makes eight.
+            # One gradient step per eight simulated hours; the paper makes eight.
             "training.gradient_steps": 1 / 8,
             "training.buffer_size": 200_000,
             "evaluation.every": 0,

@@ -1,8 +1,8 @@
-"""Compare risk measures in the guarded maze: their values on two paths, and their agents.
+"""Compare risk measures in the guarded maze: their values on two paths, and trained agents.
 
-First, two hand-coded policies walk many times along the short path, past the guard, and the
-long path, around the guard. Every risk measure is computed from their costs. Then one agent
-is trained per measure, and the picture shows which path each agent takes.
+First, one hand-coded policy takes the short path, past the guard, and another one the long
+path, around the guard, for 10,000 episodes each. Every risk measure is computed from their
+costs. Then one agent is trained per measure, and the picture shows which path it takes.
 
     python examples/compare_risk_measures.py               # some minutes per measure
     python examples/compare_risk_measures.py --measures mean cvar

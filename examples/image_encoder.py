@@ -21,13 +21,13 @@ import numpy as np
 import orac
 
 PIXELS = 12
-"""Height and width of the image. An episode has one step less."""
+"""Height and width of the image. An episode has one step fewer."""
 ROCK = 4
 """Height and width of a rock."""
 
 
 class Channel(gymnasium.Env):
-    """One journey. The boat is in the image's first colour, the rock in its second."""
+    """A boat in a channel. The boat has the image's first colour and the rock the second."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (PIXELS, PIXELS, 2), np.uint8)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -55,7 +55,7 @@ class Channel(gymnasium.Env):
     def observe(self):
         image = np.zeros((PIXELS, PIXELS, 2), np.uint8)
         rows = np.arange(PIXELS)
-        # A boat between two rows is drawn partly in both.
+        # If the boat is between two rows, a part of it is drawn in each.
         image[:, self.column, 0] = 255 * np.clip(1 - abs(rows - self.row), 0, 1)
         corner = slice(self.rock_row, None), slice(self.rock_column, None)
         image[corner][:ROCK, :ROCK, 1] = 255
@@ -88,7 +88,7 @@ def apply(params, observation):
 
 
 CONVOLUTION = (init, apply)
-"""Named so that `--encoder image_encoder:CONVOLUTION` works in the shell."""
+"""The encoder. In the shell, `--encoder image_encoder:CONVOLUTION` selects it."""
 
 SETTINGS = {
     # Small networks and one gradient step per four steps make the training short.
@@ -102,7 +102,7 @@ SETTINGS = {
 
 
 def drive(agent: orac.Agent, seed: int) -> tuple[Channel, np.ndarray]:
-    """Return the channel of this seed after a journey, and the boat's row at each step."""
+    """Play the episode of a seed. Return its environment, and the boat's row at each step."""
     env = Channel()
     image, _ = env.reset(seed=seed)
     rows, over = [env.row], False
@@ -114,7 +114,7 @@ def drive(agent: orac.Agent, seed: int) -> tuple[Channel, np.ndarray]:
 
 
 def draw(journeys: list[tuple[Channel, np.ndarray]], path: Path) -> None:
-    """Draw one panel per journey, with the rock and the boat's way around it."""
+    """Draw one panel per episode, with the rock and the boat's way around it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2 * len(journeys), 2.2), layout="constrained")

@@ -2,9 +2,10 @@
 
 A dam generates electricity, and a litre generates more when the reservoir is full. Once in
 a few months there is a storm, and if the reservoir cannot hold the water, the valley is
-flooded. A day with a flood costs 1. Floods are affordable on average, but not in the worst
-months. This script trains one agent with a limit on the mean cost and one with a limit on
-the mean cost of the worst 10 % of months, and draws the water levels under both.
+flooded. A day with a flood costs 1. This script trains one agent with a limit on the mean
+cost and one with the same limit on the mean cost of the worst 10 % of months, and draws the
+water levels of both. With the first limit, months without a flood make up for those with
+one. The second limit counts only the worst months.
 
     python examples/own_environment.py            # about five minutes on two cores
     python examples/own_environment.py --help
@@ -25,7 +26,7 @@ STORM_CHANCE, STORM = 1 / 200, 0.4
 
 
 class Reservoir(gymnasium.Env):
-    """One month. An observation has the level, the last inflow and the date."""
+    """A reservoir for one month. An observation has the level, the last inflow and the date."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -52,7 +53,7 @@ class Reservoir(gymnasium.Env):
 
 
 SETTINGS = {
-    # The end of the month is terminal: the level after the last day has no value.
+    # The month ends there: the level after the last day has no value for the agent.
     "agent.bootstrap_on_truncation": False,
     # Small networks, a large learning rate and one gradient step per four days make the
     # training short on a laptop.

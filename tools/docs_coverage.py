@@ -1,7 +1,7 @@
 """MkDocs hook that fails the build when a public name is undocumented.
 
 Public names are those on the reference pages and those that `import orac` provides. On a
-page, `::: orac.core.risk` makes a whole module public, and
+page, the directive `::: orac.core.risk` makes a whole module public, and
 `::: orac.envs.citylearn.env.CityLearn` makes one name of a module public. Each public
 function, class and method needs a docstring and an entry on a page.
 """
@@ -68,7 +68,7 @@ def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Yield the public definitions in a module or class, depth first.
+    """Yield the public definitions in a module or class, each before those inside it.
 
     If `only` is given, yield only the definition of that name and those inside it.
     """
@@ -79,7 +79,7 @@ def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.
             continue
         decorators = {ast.unparse(decorator) for decorator in child.decorator_list}
         if "overload" in decorators:
-            # The definition that follows has the docstring.
+            # The implementation, which follows the overloads, has the docstring.
             continue
         yield f"{prefix}.{child.name}", child
         if isinstance(child, ast.ClassDef):
@@ -87,7 +87,7 @@ def walk(node: ast.AST, prefix: str, only: str = "") -> Iterator[tuple[str, ast.
 
 
 def locate(dotted: str) -> tuple[Path, str]:
-    """Return the file of a module, and the name in it if `dotted` names one."""
+    """Return the file of a module, and the name inside the module if `dotted` has one."""
     for module, inner in ((dotted, ""), tuple(dotted.rsplit(".", 1))):
         stem = SOURCE.joinpath(*module.split("."))
         for path in (stem.with_suffix(".py"), stem / "__init__.py"):

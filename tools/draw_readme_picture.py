@@ -4,8 +4,8 @@
     python tools/draw_readme_picture.py RUN_OF_ORAC RUN_OF_WCSAC RUN_OF_SAC_LAG
 
 The README shows the three runs of `--train`, which trains each agent with the settings of
-`orac demo` and seed 0, about a minute each. The numbers
-under a map are measured on 1000 episodes of that run's agent.
+`orac demo` and seed 0, for about a minute each. The numbers below a map are measured on 1000
+episodes of the agent.
 """
 
 import argparse
@@ -40,13 +40,13 @@ def train(algo: str, out: Path) -> Path:
 
 
 def record(agent: orac.Agent, maze: GuardedMaze, episodes: int) -> list[Trajectory]:
-    """Record episodes of the agent's mean action with random starts and guards."""
+    """Record episodes of the agent with random starts and guards."""
     recording = record_episodes(maze, lambda o: agent.predict(o)[0], episodes, seed=1)
     return to_trajectories(maze, recording, "")
 
 
 def caption(agent: orac.Agent, episodes: int = 1000) -> str:
-    """Return two lines about the agent's reward and cost."""
+    """Evaluate the agent and return two lines about its reward and cost."""
     found = agent.evaluate(episodes, tails=(0.05,))
     return (
         f"reward {found['reward/mean']:.1f}, mean cost {found['cost/mean']:.1f}\n"
@@ -64,7 +64,7 @@ def draw_paths(axes, trajectories: list[Trajectory]) -> None:
 
 
 def draw(runs: list[Path], out: Path, episodes: int) -> None:
-    """Draw one panel per run, in the given order."""
+    """Draw one map per run, in the given order, and write the picture to `out`."""
     matplotlib = import_matplotlib()
     figure = matplotlib.figure.Figure(figsize=(3.3 * len(runs), 4.0), dpi=150)
     figure.set_layout_engine("constrained")
@@ -87,7 +87,9 @@ def draw(runs: list[Path], out: Path, episodes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="*", help="run directories, in order")
+    parser.add_argument(
+        "runs", type=Path, nargs="*", help="run directories, one per map"
+    )
     parser.add_argument("--train", type=Path, help="first train three runs here")
     parser.add_argument("--episodes", type=int, default=12, help="paths in each map")
     parser.add_argument("--out", type=Path, default=PICTURE)

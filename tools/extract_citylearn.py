@@ -1,8 +1,9 @@
 """Write the data file of `orac.envs.citylearn.env` from the CityLearn 2.1.2 wheel.
 
 This tool is for maintainers. It copies numbers (hourly rows, device constants, weights of
-the temperature models) without changing them. `orac.envs.citylearn.data` computes everything
-else from these numbers. The tool needs numpy and torch.
+the temperature models) and changes none of them, except that rows and weights are rounded to
+single precision, as CityLearn does. `orac.envs.citylearn.data` computes everything else from
+these numbers. The tool needs numpy and torch.
 
     pip download --no-deps CityLearn==2.1.2
     python tools/extract_citylearn.py CityLearn-2.1.2-py3-none-any.whl
@@ -86,7 +87,7 @@ def checked_wheel(path: Path) -> zipfile.Path:
 
 
 def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
-    """Return the columns of a CSV file that `names` lists; it maps headers to our names."""
+    """Return columns of a CSV file. `names` maps their headers to our names."""
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     if len(rows) != HOURS:
         raise ValueError(f"expected {HOURS} rows in {file.name}, got {len(rows)}.")
@@ -97,7 +98,7 @@ def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
-    """Return the names with those of the 6, 12 and 24 hour forecasts after each column."""
+    """Add the names of the forecasts for 6, 12 and 24 hours after the name of each column."""
     both = {}
     for theirs, ours in names.items():
         both[theirs] = ours
@@ -122,7 +123,7 @@ def read_shared(folder) -> dict[str, np.ndarray]:
 
 
 def read_building(folder, name: str) -> dict[str, np.ndarray]:
-    """Return one building's hourly rows, after checking that it is only ever cooled."""
+    """Return the hourly rows of a building, after a check that it is never heated."""
     file = folder / f"{name}.csv"
     unused = {"Heating Load (kWh)": "heat", "HVAC Mode (Off/Cooling/Heating)": "mode"}
     checks = read_columns(file, unused)
@@ -134,7 +135,7 @@ def read_building(folder, name: str) -> dict[str, np.ndarray]:
 
 
 def read_weights(folder, name: str) -> dict[str, np.ndarray]:
-    """Return the weights of the building's LSTM without running code from the file."""
+    """Return the weights of a building's LSTM, without running code from the file."""
     import torch
 
     stored = torch.load(

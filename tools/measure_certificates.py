@@ -1,4 +1,4 @@
-"""Measure how often certificates are right, and how tight they are.
+"""Measure how often certificates are right, and how tight their bounds are.
 
     python tools/measure_certificates.py            print the tables
     python tools/measure_certificates.py --write    write them into docs/statistics.md
@@ -36,11 +36,13 @@ COSTS: dict[str, Callable[[int], Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def true_cvar(name: str, episodes: int, tail: float) -> float:
+    """Return the CVaR of a distribution of `COSTS`, by numerical integration."""
     levels = 1 - tail * (np.arange(1_000_000) + 0.5) / 1_000_000
     return float(COSTS[name](episodes)(levels).mean())
 
 
 def certificate_coverage(name: str, episodes: int, tail: float, sets: int) -> float:
+    """Return how often the bound of a certificate is at or above the true CVaR."""
     truth, random = true_cvar(name, episodes, tail), np.random.default_rng(episodes)
     hits = 0
     for _ in range(sets):
@@ -61,7 +63,11 @@ def certificate_table() -> str:
 
 
 def band_bound(costs: np.ndarray, tail: float, masses: np.ndarray) -> float:
-    """Return the largest CVaR with at most `masses[k]` above the k-th largest cost, for all k."""
+    """Return the largest CVaR of all distributions inside a band.
+
+    A distribution is inside if, for all k, the probability of a cost above the k-th largest
+    (counted from 0) is at most `masses[k]`.
+    """
     masses = np.minimum(masses, tail)
     weights = np.diff(np.append(masses, tail))
     return float(24 * masses[0] + weights @ np.sort(costs)[::-1]) / tail
@@ -73,7 +79,7 @@ def dkw_masses(episodes: int) -> np.ndarray:
 
 
 def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
-    """Return a 95 % band in which all order statistics of the tail have the same level."""
+    """Return a 95 % band in which all order statistics of the tail have the same error level."""
     count = min(episodes, int(1.5 * tail * episodes) + 20)
     ranks = np.arange(1, count + 1)
     random = np.random.default_rng(0)

@@ -23,7 +23,7 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def success_like(share: float) -> Draw:
-    """Return a sampler of success rates: near 0.9 for this share of runs, else near 0.1."""
+    """Return a sampler of success rates: near 0.9 for a share of the runs, otherwise near 0.1."""
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         good = random.random(shape) < share
@@ -49,7 +49,7 @@ BETWEEN: dict[str, tuple[Draw, float]] = {
     "success-like, 7 in 10": (success_like(0.7), 0.66),
     "success-like, 9 in 10": (success_like(0.9), 0.82),
 }
-"""Distributions of a run's result by name: a sampler and the true mean."""
+"""Distributions of the result of a run by name. Each is a sampler and the true mean."""
 COMPARED = ("normal", "lognormal, sigma 0.5", "success-like, half")
 
 
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def bootstrap_means(values: np.ndarray, bias_corrected: bool) -> np.ndarray:
-    """Return 95 % percentile or BCa intervals (Efron, 1987) of each column's mean."""
+    """Return 95 % bootstrap intervals of each column's mean: percentile or BCa (Efron, 1987)."""
     n, random = len(values), np.random.default_rng(0)
     shares = random.multinomial(n, np.full(n, 1 / n), size=2000) / n
     drawn = np.sort(shares @ values, axis=0)
@@ -103,6 +103,7 @@ MEANS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def mean_coverage(name: str, method: str, runs: int, sets: int = 10_000) -> float:
+    """Return how often intervals of this method contain the true mean."""
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), []
     for _ in range(sets // 500):
@@ -125,8 +126,8 @@ def mean_table() -> str:
 def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
     """Measure intervals of a share of episodes whose probability varies between runs.
 
-    Each run's probability has a beta distribution. Returns how often an interval, clipped
-    to [0, 1], contains the mean, and how often there is no interval.
+    The probabilities of the runs have a beta distribution. Returns how often an interval,
+    clipped to [0, 1], contains the mean, and how often there is no interval.
     """
     random, held, known = np.random.default_rng(runs), [], []
     for _ in range(20):
@@ -149,7 +150,10 @@ def share_table() -> str:
 
 
 def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
-    """Measure intervals of a difference; `factor` multiplies the values of the second set."""
+    """Return how often the interval of a difference of means contains the true difference.
+
+    `factor` multiplies the values of the second set.
+    """
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), 0
     for _ in range(sets):
@@ -174,7 +178,7 @@ def difference_table() -> str:
 
 
 def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[float]:
-    """Measure intervals of the interquartile mean: rliable's percentile interval and ours."""
+    """Return how often intervals contain the interquartile mean: those of rliable, and ours."""
     draw, _ = BETWEEN[name]
     large = draw(np.random.default_rng(9), (2_000_000,))
     low, high = np.quantile(large, [0.25, 0.75])
@@ -209,7 +213,10 @@ def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
-    """Measure intervals of the probability of improvement: rliable's interval and ours."""
+    """Return how often intervals contain the probability of improvement.
+
+    The first number is for rliable's intervals and the second one for ours.
+    """
     truth = special.ndtr(shift / math.sqrt(2))
     random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000
     for _ in range(sets):
@@ -247,7 +254,7 @@ TABLES = {
 
 
 def write(name: str, text: str) -> None:
-    """Replace the text between the two comments with this name in the page."""
+    """Replace the text between the two comments with this name in docs/statistics.md."""
     page = PAGE.read_text()
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     head, rest = page.split(begin)

@@ -1,4 +1,4 @@
-"""Measure how often the monitor's bounds are right, how tight they are, and its alarm.
+"""Measure how often the monitor's bounds are wrong, how tight they are, and its alarm's delay.
 
     python tools/measure_monitor.py            print the tables
     python tools/measure_monitor.py --write    write them into docs/statistics.md
@@ -28,9 +28,10 @@ NAMES = (
 
 
 def wrong_bounds(name: str, tail: float) -> str:
-    """Return how often the lower and the upper bound are wrong after any episode.
+    """Return the percentages of streams in which the lower or the upper bound is ever wrong.
 
-    A bound is wrong if the gambler who bets against the true CVaR has reached the goal.
+    A bound is wrong if the bets against the true CVaR, which is the only level here, have won
+    enough to reject it.
     """
     grid = cost_grid(LIMIT, BOUND) / BOUND
     level = np.array([true_cvar(name, EPISODES, tail) / BOUND])
@@ -69,7 +70,10 @@ def width_table() -> str:
 
 
 def alarm_times(costs: np.ndarray) -> np.ndarray:
-    """Return for each row of costs the first episode with an alarm, else the row's length."""
+    """Return the first episode with an alarm in each row of costs.
+
+    A row without an alarm counts with its number of episodes.
+    """
     streams, episodes = costs.shape
     detector = ChangeDetector(LIMIT / BOUND, 0.05, streams=(streams,))
     times = np.full(streams, episodes)

@@ -4,7 +4,7 @@
     python tools/readme_results.py --check    # fail if README.md would change
 
 `orac reproduce NAME --record results/NAME` records a study. The section contains the tables
-of the studies in `MAIN`, and a link to the README of every other folder.
+of the studies in `MAIN`, and a link to the README of every other folder in `results/`.
 """
 
 import argparse
@@ -36,13 +36,13 @@ def section(results: Path) -> str:
 
 
 def _titled_link(readme: Path) -> str:
-    """Return a link with the title of the page."""
+    """Return a link to a page, with the title of the page as its text."""
     title = readme.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
     return f"[{title}](results/{readme.parent.name}/README.md)"
 
 
 def _full_tables(table: Path) -> str:
-    """Return a study's tables one heading level lower, and links to its other files."""
+    """Return a study's tables, with headings one level lower, and links to its other files."""
     name = table.parent.name
     lines = table.read_text(encoding="utf-8").strip().split("\n")
     lowered = [f"#{line}" if line.startswith("## ") else line for line in lines]

@@ -3,10 +3,10 @@
 python tools/trials.py results/stuck/rows.csv --case restarts-2 --seeds 5000-5019 \
     --env-id orac/GuardedMaze-v0 --preset fast --set training.restarts=2
 
-After training, the delivered policy of a run plays fresh episodes, which nothing else uses.
-One row per run is appended to the CSV file, with the case, the seed, the reward and risk of
-the delivered policy, and the commit. Seeds that have a row of this case in the file are
-skipped, so the same command continues after a stop.
+After training, the delivered policy of a run plays fresh episodes, which were used neither for
+training nor to choose the policy. One row per run is appended to the CSV file, with the case,
+the seed, the reward and risk of the delivered policy, and the commit. Seeds that have a row
+of this case in the file are skipped, so the same command continues after a stop.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from orac.config import overrides, presets
 from orac.runs.machine import claim_processors, describe_machine
 
 FRESH_SEED = 1_000_000
-"""Added to a run's seed for the fresh episodes."""
+"""The seed of the fresh episodes is that of the run plus this number."""
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def run_trial(options: argparse.Namespace, seed: int) -> dict[str, object]:
 
 
 def append(path: Path, row: dict[str, object]) -> None:
-    """Append a row to the file. A new file also gets a header; all rows have its columns."""
+    """Append a row to the file. A new file first gets a header with the row's columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
     with path.open("a", newline="") as file:

@@ -117,7 +117,10 @@ SPOILERS = {
     "config.yaml": ("algo: [orac", "config.yaml cannot be read"),
     "meta.json": ("{", "meta.json cannot be read"),
     "evaluations.csv": ("env_steps,reward\n1,x\n", "must have 2 numbers in each row"),
-    "metrics.csv": ("env_steps,episodes\nnan,3\n", "number of env_steps in every row"),
+    "metrics.csv": (
+        "env_steps,episodes\nnan,3\n",
+        "whole number of env_steps, at least 0, in every row",
+    ),
 }
 
 

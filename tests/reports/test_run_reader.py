@@ -180,7 +180,8 @@ def test_a_step_that_no_run_can_have_is_an_error(tmp_path):
     path = write_run(tmp_path, make_config())
     (path / "metrics.csv").write_text("env_steps\n1e300\n")
     with pytest.raises(
-        ValueError, match="must have a number of env_steps in every row"
+        ValueError,
+        match="must have a whole number of env_steps, at least 0, in every row",
     ):
         read_run(path)
 

@@ -170,7 +170,7 @@ def test_only_numbers_can_be_saved(tmp_path, leaf, sentence):
 def test_doubles_are_not_silently_converted_to_singles(tmp_path):
     save_arrays(tmp_path / "a.arrays", np.array([0.1]))
     with pytest.raises(
-        ValueError, match=r"JAX would cut to float32. Set jax_enable_x64"
+        ValueError, match=r"JAX would cut it to float32. Set jax_enable_x64"
     ):
         load_arrays(tmp_path / "a.arrays", jax.ShapeDtypeStruct((1,), np.float64))
 
@@ -256,7 +256,7 @@ TWICE = json.dumps([ENTRY]).replace('"shape"', '"shape": [2], "shape"').encode()
     ("content", "sentence"),
     [
         (b"", "truncated"),
-        (b"PK\x03\x04 some zip", "not a file of orac: it starts differently"),
+        (b"PK\x03\x04 some zip", "not a file of orac: its first bytes are wrong"),
         (b"step,reward\n1,2\n", "not a file of orac"),
         (with_checksum(b"\xff not JSON"), "header cannot be read"),
         (with_checksum({"path": 1}), "header cannot be read"),

@@ -124,14 +124,17 @@ def test_a_replay_on_device_is_saved_and_donated_without_a_copy(tmp_path):
 def test_another_capacity_raises_an_error(tmp_path):
     segments = save_segments(tmp_path, make_replay(5, 10), [])
     with pytest.raises(
-        ValueError, match="saved replay holds 10 rows, but this run's holds 20"
+        ValueError,
+        match="saved replay has space for 10 rows, but that of this run for 20",
     ):
         load_replay(tmp_path, make_replay(0, 20), SavedReplay(10, 5, segments))
 
 
 def test_a_replay_that_lost_rows_raises_an_error(tmp_path):
     segments = save_segments(tmp_path, make_replay(5, 10), [])
-    with pytest.raises(ValueError, match="The replay has 4 rows, but 5 were saved"):
+    with pytest.raises(
+        ValueError, match="5 rows of the replay were saved before, but only 4"
+    ):
         save_segments(tmp_path, make_replay(4, 10), segments)
 
 

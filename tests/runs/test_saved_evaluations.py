@@ -80,8 +80,10 @@ def test_notes_report_other_parameters_and_numbers_of_episodes(root, tmp_path):
     change = "--set=env.params.guard_probability=0.5"
     assert main([*options, change, f"--out={tmp_path}"]) == 0
     notes = " ".join(read_results([root, tmp_path]).notes)
-    assert "differ in env.params" in notes and "not of the same task" in notes
-    assert "have 20 to 50 episodes. With fewer episodes, CVaR and worst cost" in notes
+    assert "differ in env.params" in notes and "about different tasks" in notes
+    assert (
+        "have 20 to 50 episodes. With fewer episodes, the CVaR and the worst" in notes
+    )
 
 
 def test_an_existing_directory_raises_an_error_before_any_episode(

@@ -57,9 +57,9 @@ from orac.runs.directory import (
     config_checksum,
     run_path,
 )
-from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
 from orac.runs.progress import Progress
+from orac.runs.trackers import check_trackers
 from orac.training import delivery, export, measurement, notes, saving
 from orac.training.delivery import Delivered, delivered, uses_mean
 from orac.training.encoder_loading import (

@@ -25,8 +25,8 @@ from orac.envs.gym_adapter.costs import can_be_imported
 from orac.runs.arrays import TemplateMismatchError
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, certificate_problem, read_config
-from orac.runs.loggers import check_trackers
 from orac.runs.machine import check_memory
+from orac.runs.trackers import check_trackers
 from orac.training import delivery, saving
 from orac.training.host_loop import HostRunner
 from orac.training.loop import Callback, Runner

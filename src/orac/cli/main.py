@@ -69,7 +69,20 @@ OUT_OF_MEMORY = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code."""
+    """Run one command and return the exit code.
+
+    The program `orac` has these exit codes:
+
+    - 0: The command succeeded, or the reader of its output closed the pipe. If `certify` or
+      `demo` succeeds, the policy is certified; if `tune` does, a trial is within the limits.
+    - 1: There was an error, or a run of a study, a sweep or `train --seeds` failed. For
+      `certify`, `demo` and `tune`, the code also means that no policy or trial passed.
+    - 2: An option or argument is unknown, missing or malformed (argparse).
+    - 3: `reproduce`, `sweep` or `tune` stopped because its `--budget` was used up. The same
+      command continues it (`experiments.run_study.UNFINISHED`).
+    - 130: Ctrl-C (SIGINT) stopped the command. A run that was training has been saved.
+    - 143: SIGTERM stopped it in the same way.
+    """
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.version:

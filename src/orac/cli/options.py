@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orac.config import serialization
-from orac.runs.loggers import TRACKERS
+from orac.runs.trackers import TRACKERS
 
 STUDY_NAMES = (
     *("table1", "table1-iqn", "table2", "table3", "iqn-vs-linear"),

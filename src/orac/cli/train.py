@@ -96,7 +96,7 @@ def check_seeds(options: argparse.Namespace) -> None:
                 f"processes, got both. Leave out --{name}, or train one --seed at a time."
             )
     from orac.runs.directory import check_run_name
-    from orac.runs.loggers import check_trackers
+    from orac.runs.trackers import check_trackers
 
     if options.jobs is not None:
         check_count("--jobs", options.jobs, high=MAX_PROCESSES)

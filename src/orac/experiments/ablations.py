@@ -1,9 +1,9 @@
 """The studies of the paper's appendix, all in Safety-Gymnasium.
 
-An ablation varies one config field in PointButton1. A case with the value of the main
-experiments is also a case of Table 2, and both studies share its runs if they use the same
-folder. The study `iqn-vs-linear` trains WCSAC with the implicit and the dual (linear) form
-of the cost critics.
+An ablation varies one config field in PointButton1. If the field has the value of the main
+experiments, the case is also one of Table 2, and both studies share its runs if they use the
+same folder. The study `iqn-vs-linear` trains WCSAC with the implicit and the dual (linear)
+form of the cost critics.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ class Ablation:
     field: str
     values: tuple[float, ...]
     row_name: str
-    """Format string with which a row of the table names a value."""
+    """Format string of a value in the name of a table's row."""
     key: str
     """Name of the study in paper_results.json."""
     agents: tuple[str, ...] = ("orac",)
-    """Agents to train with each value. If WCSAC is not among them, it is trained without
-    changes and is the first row of the table."""
+    """Agents to train with each value. If WCSAC is not one of them, it is trained with its
+    preset and is the first row of the table."""
     tails: tuple[float, ...] = (0.5,)
 
     def make_cases(self) -> tuple[Case, ...]:
@@ -117,8 +117,8 @@ ENSEMBLE = Ablation(
     tails=(0.5, 0.25),
 ).make_study()
 
-# Choice: the appendix does not say how many critics the implicit form had. Both forms have
-# the settings of Table 2, with five cost critics.
+# Choice: the appendix does not say how many cost critics the implicit form had. Here, both
+# forms have the settings of Table 2, with five cost critics.
 IQN_VS_LINEAR_TITLE = "WCSAC with implicit quantiles and with the linear form"
 IQN_VS_LINEAR = Study(
     name="iqn-vs-linear",

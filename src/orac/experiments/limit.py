@@ -1,8 +1,8 @@
-"""The study `limit`: are the policies that runs with new seeds deliver within their limits?
+"""The study `limit`: do runs with fresh seeds deliver policies that are within their limits?
 
-Every case trains with the preset that users get, delivers a policy and certifies it on
-fresh episodes. The seeds were not used to choose the presets. Most cases have a companion:
-a case that lets the multiplier follow the critics, as in the paper.
+Every run trains with the preset that users get, delivers a policy and certifies it on fresh
+episodes. The presets were chosen with other seeds. Most cases have a companion, a second
+case in which the multiplier follows the critics, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,13 @@ from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.tables import Table
 
 FIRST_SEED = 2000
-"""First seed of the cases that are not in `SECOND_BLOCK`. No setting was chosen with the
-seeds of a case."""
+"""First seed of the cases that are not in `SECOND_BLOCK`. All settings were chosen with other
+seeds."""
 SECOND_BLOCK = {"CityLearn": 2010}
-"""First seeds of the cases that were first run with seeds from 2000 on and whose preset was
-changed afterwards. The earlier runs stay in the record (results/limit/first_block.csv)."""
+"""First seed of each case that was run with seeds from 2000 on before its preset was changed.
+The record contains the earlier runs as well (results/limit/first_block.csv)."""
 COMPANION_SEEDS = 3
+"""Number of seeds of each companion."""
 SPEED = 6.0
 """Angular speed in rad/s above which a step of the pendulum costs 1."""
 
@@ -68,13 +69,15 @@ ROWS: tuple[tuple[str, str, Config, int, bool], ...] = (
     ("PointButton1, WCSAC", "limit-tail-0.5", fast(BUTTON, algo="wcsac"), 5, False),
     ("Pendulum", "limit", pendulum(), 5, True),
 )
-"""Label, directory, config, number of seeds, and whether it has a companion."""
+"""The cases: label, directory, config, number of seeds, and whether there is a companion."""
 
 
 def make_cases() -> tuple[Case, ...]:
     """Return the cases and their companions."""
     cases = []
     for label, name, config, seeds, has_companion in ROWS:
+        # An episode of the pendulum has 200 steps, and each costs at most 1. The other
+        # environments declare a bound themselves.
         bound = 200.0 if config.env.cost_fn else None
         first = SECOND_BLOCK.get(label, FIRST_SEED)
         fresh = {"first_seed": first, "cost_bound": bound}
@@ -99,7 +102,7 @@ TITLE = "Are the trained policies within their limits?"
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return one table: how many runs are certified, and what their policies earn.
+    """Return one table: how many runs are certified, and the rewards of their policies.
 
     Cases without a finished run are only named in a note.
     """
@@ -126,7 +129,8 @@ def standing_note(results: Sequence[CaseResults]) -> str:
     parts = []
     for result in results:
         certified = [run.row for run in result.finished if run.row.get("certified")]
-        # An agent that acts against a wall does not move.
+        # This is the share of episodes that moved in their last step. An agent that stands
+        # still pushes against a wall.
         moved = [row.get("env/moved") for row in certified]
         standing = [share for share in moved if share is not None and share < 0.5]
         if standing:

@@ -2,7 +2,7 @@
 
 `paper_results.json` holds the numbers that are printed in the tables of "Optimistic
 Exploration for Risk-Averse Constrained Reinforcement Learning": means, and the spreads
-after the sign ±. Our numbers are means over seeds of the last evaluation, with 95 %
+after the sign ±. Our numbers are means of the last evaluations over seeds, with 95 %
 intervals.
 """
 
@@ -53,11 +53,13 @@ def spread_text(pair: Sequence[float] | None) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """Column of a table: its key in the summary, its heading, and the tail of a CVaR."""
+    """Column of a table."""
 
     key: str
+    """Key of its numbers in the summary of an evaluation."""
     heading: str
     tail: float | None = None
+    """Tail of the CVaR, if the column shows one."""
 
 
 REWARD = Column("reward/mean", "reward")
@@ -67,9 +69,10 @@ COST = Column("cost/mean", "mean cost")
 def paper_table(
     title: str, rows: Sequence[tuple[str, CaseResults]], columns: Sequence[Column]
 ) -> Table:
-    """Return a table with a row for each named case and the paper's numbers next to ours.
+    """Return a table of our numbers with the paper's numbers next to them.
 
-    The paper's numbers of a case must be in the order of `columns`.
+    `rows` has the results of each case and the name of its row. In paper_results.json, the
+    numbers of a case must be in the order of `columns`.
     """
     headings = [text for column in columns for text in (column.heading, "paper")]
     shown = [result for _, result in rows]
@@ -123,7 +126,8 @@ BUDGET_FIELDS = (
     "evaluation.every",
     "evaluation.episodes",
 )
-"""Fields that are not listed as changes, because the budget already names them."""
+"""Fields that are not listed as changes: the seed, and the fields of the budget, which is
+always stated."""
 
 
 def _budget(config: Config) -> str:

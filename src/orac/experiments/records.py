@@ -1,11 +1,11 @@
 """Read and write records of studies: the numbers from which tables and figures are made.
 
 A record is a folder, such as `results/table1/`, with runs.csv (one row per run), curves.csv
-(one row per evaluation), config.yaml (the config of each case) and commit (the versions of
-the code). It has all numbers that the tables and figures of a study need and is small
-enough to commit. So a study can be rendered and continued without the run directories.
-`read_row` turns a run directory into rows. No file of a record depends on where the run
-directories are.
+(one row per evaluation), config.yaml (the config of each case) and commit (the commits of
+the code with which the runs were made). It has all numbers that the tables and figures of a
+study need, and its files are small enough for a repository. So the tables and figures can be
+made, and the study can be continued, without the run directories. `read_row` turns a run
+directory into rows. No file of a record depends on where the run directories are.
 """
 
 import csv
@@ -52,12 +52,12 @@ from orac.runs.directory import read_config, run_path, valid_certificate
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of runs.csv and of curves.csv."""
 TEXT_COLUMNS = ("case", "env", "algo", "config", "machine", "commit")
-"""Columns of runs.csv that hold text; all others hold numbers or truth values."""
+"""Columns of runs.csv that hold text. All others hold numbers or booleans."""
 RUN_COLUMNS = ("case", "seed", "config", "finished", "steps", "evaluations")
 CURVE_COLUMNS = ("case", "seed", "env_steps")
 """Columns that every runs.csv and every curves.csv has."""
 TOTALS = ("episodes", "train/cumulative_", "train/violations_")
-"""Prefixes of the columns of metrics.csv that count or sum over the whole training."""
+"""Prefixes of the columns of metrics.csv that are totals since the start of the training."""
 ADVICE = "Repeat the recorded settings, or choose another --record or --out."
 
 Row = dict[str, Any]
@@ -71,7 +71,7 @@ class Record:
 
     folder: Path = Path()
     configs: dict[str, Row] = field(default_factory=dict)
-    """Fields of each case's config, without the seed, by label and then by dotted name."""
+    """Config of each case by its label, as fields by dotted name, without the seed."""
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
     def is_complete(self, run: PlannedRun) -> bool:
@@ -115,7 +115,7 @@ def _progress(run: RecordedRun) -> tuple[bool, int]:
 
 
 def config_hash(fields: Row) -> str:
-    """Return a hash of a config, given by its fields without the seed, by dotted name."""
+    """Return a hash of the config of a case, as in `Record.configs`."""
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -128,9 +128,10 @@ def collect(
 ) -> list[CaseResults]:
     """Return the runs of each case, from the record in `folder` and from run directories.
 
-    The run directories are below `out`. Runs that the record lacks are added to it.
-    `planned` are the runs that should exist, so that the result lists those that are
-    missing. A case that the user did not choose is included if the record has runs of it.
+    The run directories are below `out`. Runs that are not finished in the record are read
+    from there and added to the record. `planned` are the runs that should exist, so that the
+    result lists those that are missing. A case that the user did not choose is included if
+    the record has runs of it.
     """
     record = Record() if folder is None else read_record(folder, study)
     new = []
@@ -201,7 +202,7 @@ def _rounded(value: float) -> float | None:
 
 
 def _training_columns(run: Run) -> Row:
-    """Return the columns of runs.csv about training: totals, minutes and speed."""
+    """Return the columns of runs.csv about training, such as totals, minutes and speed."""
     last = {name: values[-1] for name, values in run.metrics.items() if len(values)}
     updates = last.get("gradient_steps")
     timed = ("train_seconds", "evaluate_seconds")
@@ -284,7 +285,7 @@ def _certificate_columns(run: Run) -> Row:
 
 
 def _curves(run: Run, tails: Sequence[float]) -> Columns:
-    """Return the numbers of all evaluations that charts show, by key."""
+    """Return the numbers that charts show, by key, with one value per evaluation."""
     curves: dict[str, SeedCurve] = {"reward/mean": evaluation_curve(run, "reward")}
     for name in run.cost_names:
         column = cost_column(name)
@@ -346,8 +347,8 @@ def _delivered_policy(row: Row, config: Config) -> DeliveredPolicy | None:
 def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Record:
     """Add runs to the record in a folder and return the whole record.
 
-    The record is read again while the folder is locked, so that no row is lost if two
-    processes write to the same folder.
+    The folder is locked while the record is read, changed and written. So no row is lost if
+    two processes add runs to the same record.
     """
     make_directory(folder)
     with _locked(folder):
@@ -355,8 +356,8 @@ def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Rec
         for run in new:
             record.add(run)
         runs = record.in_order(study)
-        # A run counts as recorded once it is in runs.csv, so its config and its curves are
-        # written first.
+        # A run counts as recorded once it is in runs.csv, so config.yaml and curves.csv are
+        # written before that.
         write_text(folder / "config.yaml", _config_text(study, record, runs))
         write_text(folder / "curves.csv", _to_csv(_curve_rows(runs)))
         write_text(folder / "runs.csv", _to_csv([run.row for run in runs]))
@@ -368,7 +369,7 @@ def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Rec
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder; wait while another process holds it."""
+    """Lock the folder inside a `with` block. Wait while another process has locked it."""
     with disk_errors(folder, "lock"):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -398,7 +399,7 @@ def _curve_rows(runs: Sequence[RecordedRun]) -> list[Row]:
 
 
 def _config_text(study: Study, record: Record, runs: Sequence[RecordedRun]) -> str:
-    """Return the text of config.yaml: shared fields, and the other fields by case."""
+    """Return the text of config.yaml: fields that all cases share, and the others by case."""
     labels = dict.fromkeys(run.row["case"] for run in runs)
     fields = {label: record.configs[label] for label in labels}
     first = next(iter(fields.values()), {})
@@ -416,7 +417,7 @@ def _config_text(study: Study, record: Record, runs: Sequence[RecordedRun]) -> s
 
 
 def read_record(folder: Path, study: Study) -> Record:
-    """Read the record in a folder; it is empty if the folder has no runs.csv."""
+    """Read the record in a folder. Without runs.csv, the record is empty."""
     file = folder / "runs.csv"
     if not file.exists():
         return Record(folder)
@@ -492,7 +493,7 @@ def _read(file: Path, limit: int = MAX_RECORD_BYTES) -> str:
 
 
 def _read_table(file: Path, required: Sequence[str]) -> list[Row]:
-    """Return the rows of runs.csv or curves.csv with their values as Python objects."""
+    """Return the rows of runs.csv or curves.csv, with the values that `_value` returns."""
     stream = io.StringIO(_read(file), newline="")
     try:
         names, *lines = [*csv.reader(stream, strict=True)] or [[]]
@@ -524,7 +525,7 @@ def _read_table(file: Path, required: Sequence[str]) -> list[Row]:
 
 
 def _value(name: str, text: str) -> Any:
-    """Return the value of a cell: text, a truth value, a number, or None if it is empty."""
+    """Return the value of a cell: text, a bool, a number, or None if the cell is empty."""
     if name in TEXT_COLUMNS:
         return text
     if text in ("True", "False"):

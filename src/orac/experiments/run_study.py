@@ -1,9 +1,9 @@
-"""Run a study: train the runs that are missing, then render the results that exist.
+"""Run a study: train the runs that are missing, then make tables and figures of all runs.
 
-`orac reproduce` runs one of `STUDIES`, and `orac sweep` runs the study of a grid file.
-Rendering writes table.md, table.tex, and the figure as PNG and PDF. If the study has a
-record, such as `results/table1/`, these files are in the same folder as the numbers from
-which they were made (see `records`).
+`orac reproduce` runs one of `STUDIES`, and `orac sweep` runs the study of a grid file. The
+tables are written to table.md and table.tex, and the figure to figure.png and figure.pdf. If
+the study has a record, such as `results/table1/`, these files are in the same folder as the
+numbers from which they were made (see `records`).
 """
 
 import math
@@ -52,7 +52,8 @@ STUDIES: dict[str, Study] = {
 """The studies of `orac reproduce` by name."""
 BACKENDS = ("processes", "ray")
 UNFINISHED = 3
-"""Exit code of a study that was stopped; the same command continues it."""
+"""Exit code of a study that was stopped because its time budget was used up. The same command
+continues it. `cli.main.main` lists all exit codes."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +65,25 @@ class StudyOptions:
     seeds: tuple[int, ...] | None = None
     """Seeds of every case; None means the default seeds of each case."""
     jobs: int | None = None
+    """Maximum number of runs at a time; None means as many as there are processors for."""
     threads: int = 1
+    """Threads of each run."""
     budget_hours: float = math.inf
     backend: str = "processes"
+    """One of `BACKENDS`."""
     address: str | None = None
     """Address of the Ray cluster."""
     trackers: tuple[str, ...] = ()
     band: str = "interval"
     render_only: bool = False
-    """Whether to train nothing, and only render the results that exist."""
+    """Whether to train nothing, and only make tables and figures of the existing runs."""
     record: Path | None = None
-    """Folder of the record. Its finished runs are not trained again, and new ones are
-    added."""
+    """Folder of the record, if there is one. Runs that are finished there are not trained
+    again, and other runs are added to it."""
 
 
 def run(study: Study, options: StudyOptions, log: Log = print) -> int:
-    """Train, render and record a study, and return the exit code."""
+    """Train and record a study, make its tables and figure, and return the exit code."""
     check_choice("--band", options.band, BANDS)
     if options.record and options.record.exists() and not options.record.is_dir():
         raise ValueError(
@@ -120,7 +124,7 @@ def train(
     log: Log,
     signals: list[int],
 ) -> list[Outcome]:
-    """Train the runs that the record lacks, and add each to the record once it is finished.
+    """Train the runs that are not finished in the record, and add each once it is finished.
 
     `signals` is the list that the surrounding `with stop_signals()` yields.
     """
@@ -152,7 +156,7 @@ def train(
             if folder is not None:
                 update_record(folder, study, [read_row(study, run)])
         except (OSError, ValueError) as error:
-            # The other runs go on. The row is added at the end of the study, if possible.
+            # The other runs continue. The row is added at the end of the study, if possible.
             log(f"{run} is not in {folder} yet: {error}")
 
     backend, seconds = make_backend(options), 3600 * options.budget_hours
@@ -175,7 +179,7 @@ def make_backend(options: StudyOptions) -> Backend:
 
 
 def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
-    """Log the failed and the unfinished runs and return the exit code."""
+    """Log the failed and the unfinished runs, and return the exit code of the study."""
     failed = [x for x in outcomes if x.status in ("failed", "killed")]
     stopped = [outcome for outcome in outcomes if outcome.status == "stopped"]
     for outcome in failed:

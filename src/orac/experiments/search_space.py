@@ -26,7 +26,7 @@ class Parameter:
 
     fields: tuple[str, ...]
     choices: tuple[str, ...] = ()
-    """The values to try as JSON text, because Optuna's storage cannot hold lists."""
+    """Values to try, as JSON text, because Optuna's storage cannot hold lists."""
     low: float = 0.0
     high: float = 0.0
     log: bool = False
@@ -36,7 +36,7 @@ class Parameter:
 
     @property
     def name(self) -> str:
-        """The names of the fields, separated by commas as in the file."""
+        """Names of the fields, separated by commas as in the file."""
         return ", ".join(self.fields)
 
     def suggest(self, trial: Any) -> Any:
@@ -51,7 +51,7 @@ class Parameter:
         return json.loads(value) if self.choices else value
 
     def to_storage(self, value: Any) -> Any | None:
-        """Convert a value of the config to one for Optuna; None if it is outside the space."""
+        """Convert a value of the config for Optuna; None if it is outside the space."""
         if self.choices:
             text = json.dumps(value)
             return text if text in self.choices else None
@@ -63,10 +63,10 @@ Space = tuple[Parameter, ...]
 
 
 def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
-    """Return the search space in the file `path` or, if that is None, of the preset.
+    """Return the search space in the file `path` or, if `path` is None, that of the preset.
 
-    If the preset is None too, it is the space of `general` if the config's multiplier
-    follows episodes, and otherwise that of `paper`.
+    If both are None, the space of `general` is used for a config whose multiplier follows
+    episodes, and the space of `paper` for any other.
     """
     if path is not None:
         return parse_space(serialization.read_yaml_file(path, "the space"), config)
@@ -77,7 +77,10 @@ def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
 
 
 def parse_space(data: Any, config: Config) -> Space:
-    """Check every value of a space and return the parameters that the config's agent uses."""
+    """Check a search space and return the parameters that the agent of the config uses.
+
+    Every choice and both ends of every range must be valid in the config.
+    """
     if not isinstance(data, Mapping) or not data:
         raise ValueError(
             "a space must be a mapping of config fields to values, such as "

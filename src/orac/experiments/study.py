@@ -1,8 +1,8 @@
 """Define studies: the cases to train, their seeds, and the tables made from their runs.
 
-A case is one config that is trained with several seeds. It is one row of a table. Its runs
-have their own directory below the study's folder. If two studies have a case in common,
-such as an ablation and the main experiment, and use the same folder, they share its runs.
+A case is one config that is trained with several seeds. It is one row of a table. If two
+studies have a case in common, such as an ablation and the main experiment, and use the same
+`--out`, they share its runs, because its run directories are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ class Case:
     label: str
     """Name in tables and messages, unique in the study."""
     name: str
-    """Name of the directory that holds the seeds."""
+    """Name of the directory that contains the run directories of all seeds."""
     config: Config
     seeds: int = 10
     """Default number of seeds; for a study of the paper, the paper's number."""
     key: tuple[str, ...] = ()
     """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
-    """The config without the user's settings; None before `with_settings` is called."""
+    """The config before `with_settings` changed it; None if it was not called yet."""
     first_seed: int = 0
     """First of the default seeds."""
     cost_bound: float | None = None
@@ -78,25 +78,27 @@ class Study:
     cases: tuple[Case, ...]
     make_tables: Callable[[Sequence[CaseResults]], list[Table]]
     make_figure: Callable[[Sequence[CaseResults], str], Any] | None = None
-    """Takes the results and the kind of band, which is interval or half-std."""
+    """Draws the results. The second argument is the kind of band: interval or half-std."""
     evaluate_every: Callable[[int], int] | None = None
-    """Maps the total steps to the steps between evaluations. If it is None,
-    `evaluation.every` of the config is not changed."""
+    """Function from the total steps to the steps between evaluations; None means that
+    `evaluation.every` of the config is used."""
     run_columns: Callable[[RecordedRun], dict[str, Any]] = lambda run: {}
-    """Returns additional columns of a run in runs.csv."""
+    """Function that returns additional columns of runs.csv for a run."""
     certifies: bool = False
     """Whether the delivered policy of every run is certified after training."""
     tails: tuple[float, ...] = ()
     """Tails of the CVaRs in tables and figures, in addition to those of the constraints."""
     all_cases: tuple[Case, ...] = ()
-    """All cases, if `cases` are only those that the user chose."""
+    """All cases of the study, if `cases` may have only those that the user chose; empty
+    before `with_settings` is called."""
 
 
 def steps_between_evaluations(total_steps: int) -> int:
-    """Return the steps between evaluations in environments on the host.
+    """Return the steps between evaluations in environments with long episodes.
 
-    100 episodes take 40,000 steps in Safety-Gymnasium, so a run has only 50 evaluations. A
-    short run has fewer, because evaluations are at least 10,000 steps apart.
+    The 100 episodes of an evaluation take 40,000 steps in Safety-Gymnasium and 71,900 in
+    CityLearn, so a run has only 50 evaluations. A short run has fewer, because evaluations
+    are at least 10,000 steps apart.
     """
     return max(10_000, total_steps // 50)
 
@@ -107,7 +109,7 @@ def with_settings(
     assignments: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> Study:
-    """Return the study with other settings in every case, or with fewer cases.
+    """Return the study with other settings in every case, or with only some of the cases.
 
     `steps` is the number of training steps, and `assignments` have the form `field=value`.
     `only` selects cases by label, agent or environment id; if it is empty, all are
@@ -139,9 +141,9 @@ def with_settings(
 
 
 def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRun]:
-    """Return all runs of a study. Without `seeds`, each case has its default seeds.
+    """Return all runs of a study. If `seeds` is None, each case has its default seeds.
 
-    The first seeds of all cases come before the second ones, so that a study that is
+    The first seeds of all cases come before their second seeds, so that a study that is
     stopped early has some runs of every case.
     """
     wanted = {
@@ -164,7 +166,7 @@ def plan(study: Study, seeds: Sequence[int] | None, out: Path) -> list[PlannedRu
 
 
 def missing_notes(results: Sequence[CaseResults]) -> list[str]:
-    """Return a note on the runs that are missing, or no note if the study is complete."""
+    """Return a note on the missing and unfinished runs; no note if the study is complete."""
     notes = []
     waiting = [r.case.label for r in results if not r.runs and not r.missing]
     for result in results:

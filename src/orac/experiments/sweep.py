@@ -41,7 +41,7 @@ def read_grid(path: Path) -> tuple[Study, tuple[int, ...]]:
 
 
 def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
-    """Return the study and the seeds of a grid; `name` is used if the grid has no name."""
+    """Return the study and the seeds of a grid. `name` is used if the grid has no name."""
     if not isinstance(grid, Mapping):
         raise ValueError(
             f"a grid must be a mapping with envs, algos and seeds, got {grid!r}."
@@ -131,7 +131,7 @@ def _case(
                 f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
                 "the fields to set or vary."
             )
-    # A field is named by its last part, unless two fields have the same last part.
+    # In labels, a field is named by its last part, unless that of another field is the same.
     endings = [field.split(".")[-1] for field in varied]
     parts = [
         f"{ending if endings.count(ending) == 1 else field}={value}"
@@ -151,7 +151,8 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     if not groups:
         return [Table("Results", ("agent",), (), tuple(notes))]
     first, *others = all_tables(Results(groups))
-    # The last table lists directories, and a recorded table must not depend on them.
+    # The last table lists the run directories. It is left out, because the tables of a record
+    # must not depend on them.
     return [replace(first, notes=(*first.notes, *notes)), *others[:-1]]
 
 

@@ -2,11 +2,11 @@
 
 Table 1 compares three agents at two probabilities of a guard. The study `table1` uses the
 quantile critics of the paper's main text, and `table1-iqn` the implicit quantile networks of
-its appendix. All other settings are those of Appendix A. A run has converged at the
-first of five evaluations in a row that have at least 90 % of their episodes on the long
-path. As in the paper, a run that never converges counts with its total number of steps. An
-evaluation is made every 10,000 steps and plays 100 episodes with the policy's mean action.
-Only finished runs count, because a run that is not finished may still converge.
+its appendix. All other settings are those of Appendix A. An evaluation is made every 10,000
+steps and plays 100 episodes with the policy's mean action. A run converges if at least 90 %
+of the episodes take the long path in five evaluations in a row, and the first of these is the
+step at which it has converged. As in the paper, a run that never converges counts with its
+total number of steps. Only finished runs count, because others may still converge.
 
 Figure 1 shows the path that each agent takes in the runs of Table 1 with a guard in 15 % of
 the episodes.
@@ -44,15 +44,16 @@ TITLE = "Convergence to the long path in GuardedMaze"
 ALGOS = ("sac-lag", "wcsac", "orac")
 PROBABILITIES = (0.15, 0.1)
 LONG_SHARE, IN_A_ROW = 0.9, 5
-"""A run has converged if 5 evaluations in a row have at least this share of long paths."""
+"""A run has converged if `IN_A_ROW` evaluations in a row have at least `LONG_SHARE` of their
+episodes on the long path."""
 
 long_path_curve = partial(recorded_curve, key="env/path_long")
-"""Returns the evaluated steps of a run, and the share of long paths at each of them."""
+"""Returns the steps of a run's evaluations, and the share of long paths in each."""
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """The step at which a run converged, and how often it stayed converged."""
+    """The step at which a run converged, and how often it took the long path afterwards."""
 
     step: int | None
     """Environment step of the first of the five evaluations; None if it did not converge."""
@@ -78,7 +79,7 @@ def convergence_of(run: RecordedRun) -> Convergence:
 
 
 def steps_to_converge(run: RecordedRun) -> int:
-    """Return the steps until convergence; all steps if the run did not converge."""
+    """Return the steps until convergence, or all steps if the run did not converge."""
     step = convergence_of(run).step
     return run.config.training.total_steps if step is None else step
 
@@ -98,7 +99,7 @@ def make_cases(risk_form: str) -> tuple[Case, ...]:
                 presets.with_algorithm(preset, algo),
                 [f"env.params.guard_probability={probability}"],
             )
-            # SAC-Lagrangian has a scalar critic in both studies, which share its runs.
+            # SAC-Lagrangian has scalar critics in both studies, so they share its runs.
             is_quantile = config.agent.risk_form == "quantile"
             name = f"{'quantile-' if is_quantile else ''}guard-{probability:g}"
             cases.append(Case(f"{AGENTS[algo]}, guard {probability:g}", name, config))
@@ -114,8 +115,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     note = (
         f"Success means that in {IN_A_ROW} evaluations in a row at least "
         f"{LONG_SHARE:.0%} of the episodes took the long path. Steps is the step of the "
-        "first of these evaluations; a seed without success counts with all "
-        "its steps. "
+        "first of these evaluations; a seed without success counts with all its steps. "
         "Stays is the share of a converged seed's later evaluations in which at least "
         f"{LONG_SHARE:.0%} of the episodes still take the long path, averaged over the "
         "converged seeds. Within limit is the number of seeds whose last evaluation has a "
@@ -171,7 +171,7 @@ def _row(result: CaseResults) -> tuple[str, ...]:
 
 
 def paper_row(algo: str, probability: float) -> dict[str, Any]:
-    """Return the paper's numbers for an agent and a probability."""
+    """Return the paper's numbers for an agent and a probability of a guard."""
     agent = algo.replace("-", "_")
     return next(
         row
@@ -202,7 +202,7 @@ def _steps_cell(runs: Sequence[RecordedRun]) -> str:
 
 
 def make_figure(results: Sequence[CaseResults], band: str) -> Any:
-    """Draw the share of episodes on the long path, with a panel for each probability."""
+    """Draw the share of long paths over training, with a panel per probability of a guard."""
     panels = []
     for probability in PROBABILITIES:
         lines = [
@@ -240,7 +240,7 @@ TABLE1_IQN = replace(TABLE1, name="table1-iqn", cases=make_cases("implicit"))
 PAPER_PATHS = {"sac-lag": "the short path", "wcsac": "stuck", "orac": "the long path"}
 """The path of each agent in the paper's Figure 1."""
 PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
-"""The maze's label for the episodes that a column counts, by the column's heading."""
+"""Columns of Figure 1's table, and the maze's label of the episodes that each one counts."""
 
 
 def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
@@ -261,8 +261,8 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is that of the last checkpoint, which the table's last evaluation is about. It
-    does not see the guard. There is no figure if a run directory is missing,
+    The policy is that of the last checkpoint, which the last evaluation in the table
+    measured. It cannot observe the guard. There is no figure if a run directory is missing,
     because a record has no policies.
     """
     shown = [result for result in results if result.evaluated]

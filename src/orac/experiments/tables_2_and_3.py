@@ -37,7 +37,7 @@ ROWS = (
     ("wcsac", 0.25, "wcsac_0.25"),
     ("orac", 0.25, "orac_0.25"),
 )
-"""Agent, tail, and the name of the row in paper_results.json."""
+"""Rows of Table 2 in an environment: agent, tail, and name in paper_results.json."""
 
 
 def make_case(
@@ -50,11 +50,12 @@ def make_case(
 ) -> Case:
     """Return the case of one agent in one environment.
 
-    `change` is a config field and its value. A case with the preset's value is one of Table
-    2 and shares its runs. A case with another value has four seeds, as in the paper.
+    `change` is a config field and its value in this case. With another value than in the
+    preset, the case has four seeds, as in the paper. With the same value, the case is one of
+    Table 2 and shares its runs.
     """
     config = presets.preset(algo, ENVIRONMENTS[env])
-    # SAC-Lagrangian constrains the mean, so the tail does not matter to it.
+    # SAC-Lagrangian constrains the mean, so the tail has no effect on it.
     agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
     label, name = f"{agent}, {env}", f"tail-{tail:g}"
     assignments = [f"constraints.0.tail={tail}"]
@@ -68,7 +69,7 @@ def make_case(
 
 
 def agent_name(result: CaseResults) -> str:
-    """Return the agent with its tail, as the paper writes it."""
+    """Return the agent with its tail, such as ORAC-0.5, as the paper writes it."""
     return result.case.label.split(", ")[0]
 
 
@@ -101,8 +102,8 @@ def curves_figure(results: Sequence[CaseResults], band: str) -> Any:
 def figure2(results: Sequence[CaseResults], band: str) -> Any:
     """Draw the curves with one row per environment and tail, as in the paper's Figure 2.
 
-    SAC-Lagrangian is in every row. The paper's bands have half a standard deviation to each
-    side; `--band half-std` draws them.
+    SAC-Lagrangian is in every row. The option `--band half-std` draws the paper's bands of
+    half a standard deviation on each side.
     """
     rows = []
     for env, members in by_env(results).items():
@@ -122,7 +123,7 @@ def constrained_tail(result: CaseResults) -> float | None:
 def _charts(
     heading: str, results: Sequence[CaseResults], tails: Sequence[float], band: str
 ) -> list[LineChart]:
-    """Return the charts of one row; the labels of lines do not have the environment."""
+    """Return the charts of one row. The heading has the environment, so the lines do not."""
     lines = []
     for result in results:
         agent, _, *changes = result.case.label.split(", ")
@@ -150,7 +151,7 @@ CITYLEARN_ROWS = (
     ("wcsac", "WCSAC-0.05", "wcsac_0.05"),
     ("orac", "ORAC-0.05", "orac_0.05"),
 )
-"""Agent, its name in the table, and the name of the row in paper_results.json."""
+"""Rows of Table 3: agent, name in the table, and name in paper_results.json."""
 CITYLEARN_COLUMNS = (
     REWARD,
     COST,

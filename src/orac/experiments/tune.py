@@ -1,10 +1,10 @@
 """Search for the settings of an agent with the highest reward within the limits.
 
 A trial is one run in its own process. Optuna's TPE sampler proposes the settings of each
-trial. The evaluations during training decide whether a trial is stopped early. At the end
-of a trial, fresh episodes of the policy that it delivers measure its reward and risk. The
-study is stored in a database, so the same command continues it after a stop, and several
-machines can share it.
+trial. A trial is stopped early (pruned) if its evaluations during training are worse than
+those of most other trials. At the end of a trial, its delivered policy plays fresh episodes,
+which measure the reward and the risk. The study is stored in a database, so the same command
+continues it after a stop, and several machines can share it.
 """
 
 import json
@@ -51,15 +51,15 @@ from orac.runs.directory import acquire_lock, release_lock, safe_name
 from orac.runs.progress import clock_text
 
 STUDY_FILE = "tune.yaml"
-"""File that marks a folder of `orac tune` and says which study it belongs to."""
+"""File in a folder of `orac tune` that names the study to which the folder belongs."""
 STARTUP_TRIALS = 5
 """Number of trials that must finish before any trial can be stopped early."""
 WARMUP_SHARE = 1 / 3
 """No trial is stopped early before it has taken this share of its steps."""
 TAIL_EPISODES = 10
-"""Minimum number of fresh episodes in the smallest tail, if `episodes` is not given."""
+"""Minimum number of fresh episodes in the smallest tail if `TuneOptions.episodes` is None."""
 INFEASIBLE = -1e30
-"""Highest score of an evaluation above a limit; any reward is higher."""
+"""Highest score of an evaluation whose risk is above a limit. Every reward is higher."""
 MAX_TRIALS = 100_000
 
 
@@ -91,7 +91,9 @@ def tune(
 ) -> int:
     """Run the trials that are missing, write the results and return the exit code.
 
-    `arguments` are added to the `orac train` command that is printed at the end.
+    The code is 0 if a trial is within the limits, 1 if none is, and `UNFINISHED` or that of
+    a signal if the search was stopped. `arguments` are added to the `orac train` command
+    that is printed at the end.
     """
     optuna = import_optuna()
     check_options(options)
@@ -134,11 +136,11 @@ def check_options(options: TuneOptions) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise a `ValueError` if the folder has files that `orac tune` did not write."""
+    """Raise a `ValueError` if the folder is not empty and not one of `orac tune`."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder to write to, got the file {out}.")
     if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
-        # A first call that was killed early leaves only these files.
+        # If the first call was killed early, it left only these files.
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
             return
         raise ValueError(
@@ -185,7 +187,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
             f"now and {theirs!r} in the study {name}{more}. Repeat its command, or choose "
             "another --out (with --storage, another --study-name)."
         )
-    # A sampler with the same seed would repeat the trials of an earlier call.
+    # With the same seed, the sampler would propose the trials of an earlier call again.
     seed = config.seed
     if options.storage is not None or study.get_trials(deepcopy=False):
         seed = zlib.crc32(f"{seed} {place} {len(study.trials)}".encode())
@@ -194,7 +196,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
 
 
 def settings_of(config: Config, space: Space) -> dict[str, Any]:
-    """Return the settings that all trials share, as JSON values: the config and the space."""
+    """Return the config and the search space, which all trials share, as JSON values."""
     searched = {
         parameter.name: [*parameter.choices]
         or [parameter.low, parameter.high, parameter.log, parameter.whole]
@@ -214,9 +216,9 @@ def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, An
 
 
 def check_same_study(study: Any, options: TuneOptions) -> None:
-    """Raise a `ValueError` if the folder has the trials of another study.
+    """Raise a `ValueError` if the folder belongs to another study.
 
-    A new folder is marked with the file `STUDY_FILE`.
+    In a new folder, this function writes the file `STUDY_FILE`.
     """
     file, token = options.out / STUDY_FILE, study.user_attrs["token"]
     if not file.is_file():
@@ -234,7 +236,7 @@ def check_same_study(study: Any, options: TuneOptions) -> None:
 
 
 class Tuner:
-    """Asks the Optuna study for trials, trains them and reports their results to it."""
+    """Gets trials from an Optuna study, trains them and reports their results to the study."""
 
     def __init__(
         self,
@@ -257,7 +259,7 @@ class Tuner:
         self._killed: set[PlannedRun] = set()
 
     def run(self, backend: Processes, signals: Sequence[int]) -> bool:
-        """Run trials until the study has as many as the options ask for.
+        """Run trials until the study has as many as `TuneOptions.trials`.
 
         Returns whether the search was stopped before that.
         """
@@ -311,7 +313,7 @@ class Tuner:
         return max(self._options.trials - started, 0)
 
     def _unfinished_here(self) -> deque[Any]:
-        """Return the trials that an earlier call with this folder left unfinished."""
+        """Return the trials that an earlier call with this folder did not finish."""
         running = self._optuna.trial.TrialState.RUNNING
         return deque(
             trial
@@ -320,7 +322,7 @@ class Tuner:
         )
 
     def _start_next(self, backend: Processes, interrupted: deque[Any]) -> bool:
-        """Start one trial; return whether there was one to start."""
+        """Continue an interrupted trial or start a new one; return whether there was one."""
         reported: set[int] = set()
         if interrupted:
             frozen = interrupted.popleft()
@@ -354,7 +356,7 @@ class Tuner:
         return True
 
     def _should_prune(self, run: PlannedRun) -> bool:
-        """Report a run's new evaluations; return whether to stop its trial early."""
+        """Report the new evaluations of a run, and return whether to stop its trial early."""
         file = run.path / "evaluations.csv"
         size = file.stat().st_size if file.is_file() else 0
         if size == self._sizes.get(run, 0):
@@ -370,7 +372,7 @@ class Tuner:
         return prune and step < run.total_steps
 
     def _finish(self, outcome: Outcome, backend: Processes, stopping: bool) -> None:
-        """Tell the study how a trial ended, or start a killed trial once more."""
+        """Report to the study how a trial ended, or start a killed trial once more."""
         run, states = outcome.run, self._optuna.trial.TrialState
         trial = self._trials[run]
         time_text = clock_text(outcome.seconds)
@@ -400,12 +402,13 @@ class Tuner:
             self._fail(trial, outcome.error)
 
     def _record(self, run: PlannedRun, reward: float, risks: Sequence[float]) -> None:
-        """Store the reward and the risks of a trial, and how far each is above its limit."""
+        """Store the reward, the risks and the distances of the risks from their limits."""
         trial = self._trials[run]
         trial.set_user_attr("reward", reward)
         trial.set_user_attr("risks", [*risks])
         with warnings.catch_warnings():
-            # An earlier process may have set them and ended before it called `tell`.
+            # Optuna warns if an earlier process has set the constraints of this trial and
+            # ended before it called `tell`.
             warnings.filterwarnings("ignore", "The constraint value is ignored")
             for constraint, excess in zip(
                 run.config.constraints, excesses(risks, run.config), strict=True
@@ -481,10 +484,10 @@ def excesses(risks: Sequence[float], config: Config) -> list[float]:
 
 
 def score(reward: float, excess: Sequence[float]) -> float:
-    """Return the number by which evaluations are compared to prune trials.
+    """Return the score by which evaluations are compared to prune trials.
 
-    Within the limits it is the reward. Above a limit it is lower than any reward, and it
-    decreases as the risk increases.
+    Within the limits, the score is the reward. Above a limit, it is lower than any reward,
+    and it decreases as the risk increases.
     """
     worst = max(excess, default=0.0)
     return reward if worst <= 0 else INFEASIBLE * (1 + min(worst, 1e6))
@@ -493,7 +496,7 @@ def score(reward: float, excess: Sequence[float]) -> float:
 def read_evaluations(
     run: PlannedRun,
 ) -> list[tuple[int, float, tuple[float, ...]]]:
-    """Return step, mean reward and risks of each evaluation of a run so far.
+    """Return the step, the mean reward and the risks of each evaluation of a run so far.
 
     Evaluations with a non-finite episode are left out.
     """
@@ -527,7 +530,7 @@ def risk_suffix(risks: Sequence[float], config: Config) -> str:
 
 
 def short_names(space: Space) -> list[str]:
-    """Return each parameter's first field without `agent.`, for titles."""
+    """Return a short name for each parameter: its first field, without `agent.`."""
     return [parameter.fields[0].removeprefix("agent.") for parameter in space]
 
 

@@ -1,9 +1,9 @@
-"""Draw how policies behave: their paths through the maze, or ten days of a building.
+"""Draw what policies do: their paths through the maze, or ten days of a building.
 
 A run is shown with the policy that it delivers or, if there is none, with the policy of its
-newest checkpoint. All policies of an environment start from the same initial states. Runs
-without a checkpoint are listed in a note. Only GuardedMaze and CityLearn have pictures.
-Drawing needs matplotlib.
+newest checkpoint. A saved evaluation of a rule (a hand-coded baseline) is shown with the rule.
+All policies of an environment start from the same initial states. Runs without a checkpoint
+are listed in a note. Only GuardedMaze and CityLearn have pictures. Drawing needs matplotlib.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ def save_pictures(
 
 
 def behaviour_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """Return pictures of one environment's groups, and notes on what is missing."""
+    """Return pictures of one environment's groups, and notes on pictures that are missing."""
     env_id = groups[0].env_id
     if env_id.startswith("orac/GuardedMaze"):
         return _maze_pictures(groups)
@@ -83,12 +83,15 @@ def behaviour_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str
 def _record(
     groups: Sequence[Group], max_runs: int, episodes: int
 ) -> tuple[dict[str, list[Recorded]], list[str]]:
-    """Return recorded episodes of each group's first runs, by label, and notes on failures."""
+    """Record episodes of the first `max_runs` runs of each group.
+
+    Returns the recordings by the group's label, and notes on runs that have no recording.
+    """
     recorded: dict[str, list[Recorded]] = {}
     without_checkpoint: dict[str, None] = {}
     notes = []
     for group in groups:
-        # A baseline behaves the same for every seed.
+        # A hand-coded rule behaves the same for every seed.
         for run in group.runs[: 1 if group.is_rule else max_runs]:
             try:
                 env = make_env(run)
@@ -116,9 +119,9 @@ def make_env(run: Run) -> Environment:
 
 
 def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
-    """Return the policy of a run or a rule as a function of observations.
+    """Return the policy of a run, or the rule that it evaluates, as a function.
 
-    Returns None for a run without a checkpoint.
+    The function maps observations to actions. Returns None for a run without a checkpoint.
     """
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
@@ -177,7 +180,7 @@ def _maze_pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
 
 
 def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> Any:
-    """Draw one maze per group, in the colour that belongs to its label's index in `labels`."""
+    """Draw one maze per group. The index of a group's label in `labels` sets its colour."""
     from orac.envs.maze.drawing import draw_map, to_trajectories
 
     columns = 2 if len(recorded) == 4 else min(len(recorded), 3)
@@ -212,7 +215,7 @@ def _plot_paths(recorded: dict[str, list[Recorded]], labels: Sequence[str]) -> A
 
 
 def _outcomes(runs: Sequence[Recorded]) -> str:
-    """Return one line per outcome that occurred, with its number of episodes."""
+    """Return one line for each outcome that occurred, with its number of episodes."""
     lines = []
     for metric in runs[0][0].spec.metrics:
         codes = np.concatenate([found.metrics[metric.name] for _, found in runs])

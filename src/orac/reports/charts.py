@@ -1,8 +1,8 @@
 """Compute the charts of reports and figures from groups of runs.
 
-A chart does not depend on how it is drawn: both `matplotlib_figures` and `plotly_figures`
-draw these charts. Learning curves and performance profiles are `LineChart`s, and cost
-distributions are `CostHistogram`s.
+A chart contains only data: both `matplotlib_figures` and `plotly_figures` can draw it.
+Learning curves and performance profiles are `LineChart`s, and cost distributions are
+`CostHistogram`s.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,8 @@ class Line:
     num_seeds: int
     curve: Curve
     seed_curves: tuple[SeedCurve, ...] = ()
-    """Curve of each seed, drawn faintly; empty for one seed, a rule or a profile."""
+    """Curve of each seed, drawn faintly. It is empty for one seed, for a rule (a hand-coded
+    baseline) and for a profile."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ class LineChart:
 
     @property
     def x_range(self) -> tuple[float, float] | None:
-        """Range of the x axis; None if it follows from the points.
+        """Range of the x axis; None if it is chosen from the points when they are drawn.
 
-        A single point would have an axis of thousandths around it.
+        If all points have the same x, the axis starts at 0, because otherwise it would only
+        show a tiny range around them.
         """
         steps = np.concatenate([[], *(line.curve.x for line in self.lines)])
         end = self.wide_until or (steps[0] if len(np.unique(steps)) == 1 else 0)
@@ -132,7 +134,7 @@ Chart = LineChart | CostHistogram
 
 
 def report_charts(groups: Sequence[Group]) -> list[Chart]:
-    """Return the charts of one environment's groups, without empty ones."""
+    """Return the charts of one environment's groups that are not empty."""
     charts = [
         *overview_charts(groups),
         *(cost_histogram(groups, name) for name in cost_names(groups)),
@@ -161,7 +163,7 @@ def overview_charts(groups: Sequence[Group]) -> list[LineChart]:
 def measured_charts(groups: Sequence[Group]) -> list[LineChart]:
     """Return two charts per constrained cost: its measured risk, and its multiplier.
 
-    The measured risk is the constrained risk of the episodes of each evaluation. Marks show
+    The measured risk is the constrained risk of the episodes of each evaluation. Stars mark
     the policies that the runs deliver.
     """
     charts = []
@@ -222,9 +224,11 @@ def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | Non
 
 
 def _delivered_mark(group: Group, run: Run, place: int) -> Mark | None:
-    """Return the mark of the policy that a run delivers; None if it cannot be shown.
+    """Return the mark of the policy that a run delivers.
 
-    `place` is the index of the constraint.
+    `place` is the index of the constraint. Returns None if the run delivers no policy, or if
+    its measured risk is not the constrained risk of the chart (SAC-Lagrangian measures the
+    mean).
     """
     policy, config = run.delivered, run.config
     constraint = config.constraints[place]
@@ -250,8 +254,8 @@ def learning_charts(
 ) -> list[LineChart]:
     """Return charts of reward, mean cost and CVaR of cost in evaluations against steps.
 
-    `heading` goes before the first title. `tails` are the tails of CVaR, by default those
-    of the groups' constraints on that cost. `band` is one of `seed_statistics.BANDS`.
+    `heading` is the first part of the first title. `tails` are the tails of CVaR, by default
+    those of the groups' constraints on that cost. `band` is one of `seed_statistics.BANDS`.
     Groups without runs are left out.
     """
     groups = [group for group in groups if group.runs]
@@ -286,10 +290,11 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return charts of each constraint's risk in the window and in the critics' units.
+    """Return the charts of a constraint's risk that show why its multiplier moves.
 
-    The window has the last episodes of the deployed policy. It exists only in runs whose
-    multiplier follows the risk of the window.
+    One shows the risk in the window, which has the last episodes of the deployed policy and
+    exists only if the multiplier follows episodes. The other shows the risk that the critics
+    predict, in their units.
     """
     charts = []
     runs = [run for group in groups for run in group.runs]
@@ -323,8 +328,8 @@ def curve_chart(
 ) -> LineChart:
     """Return the chart of a number against environment steps, averaged over seeds.
 
-    `read` returns the curve of one run; `key` names the number for `seed_statistics.bounds_of`.
-    `band` is one of `seed_statistics.BANDS`.
+    `read` returns the curve of one run. `key` is the key of the number, from which
+    `seed_statistics.bounds_of` finds its range. `band` is one of `seed_statistics.BANDS`.
     """
     end = _last_step(groups)
     lines = [_group_line(group, key, read, band, end) for group in groups]
@@ -337,7 +342,7 @@ def curve_chart(
 def _group_line(
     group: Group, key: str, read: Callable[[Run], SeedCurve], band: str, end: int
 ) -> Line | None:
-    """Return the line of one group; None if it has no values.
+    """Return the line of one group; None if the group has no values.
 
     The line of a rule extends to step `end`.
     """
@@ -353,10 +358,10 @@ def _group_line(
 
 
 def profile_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return performance profiles: the share of seeds above each value.
+    """Return performance profiles, which show the share of seeds above each value.
 
-    There is one chart for the reward and one for each constrained risk. Rules are left
-    out because their seeds are not training runs.
+    There is one chart for the reward and one for each constrained risk. Rules (hand-coded
+    baselines) are left out, because their seeds are not training runs.
     """
     tails = common_tails(groups)
     values = {
@@ -453,7 +458,7 @@ def _histogram_row(
 def _histogram(
     name: str, title: str, edges: np.ndarray, rows: Sequence[HistogramRow]
 ) -> CostHistogram:
-    """Make a chart of rows that share their bins; its x axis shows all bins and limits."""
+    """Make a chart of rows with the same bins. Its x axis shows all bins and limits."""
     ends = [edges[0], edges[-1], *(limit for row in rows for limit in row.limits)]
     pad = 0.03 * (max(ends) - min(ends))
     column = cost_column(name)
@@ -476,10 +481,10 @@ def pooled_costs(group: Group, name: str) -> np.ndarray:
 
 
 def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the edges of common bins.
+    """Return the edges of bins for all of these costs.
 
-    There is one bin per whole number if all costs are whole and not too far apart, and
-    otherwise there are 40 bins.
+    There is one bin per whole number if all costs are whole numbers within a range of 60,
+    and otherwise there are 40 bins.
     """
     values = np.concatenate([np.zeros(1), *costs])
     low, high = float(values.min()), float(values.max())

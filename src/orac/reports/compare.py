@@ -2,9 +2,9 @@
 
 `find_wins` finds the best group of an environment for each metric, and `compare` makes
 tables about two sets of runs. One group is clearly ahead of another if the interval of the
-difference of their means excludes 0. If all seeds of each group are equal, there is no such
-interval. Then the interval of the probability of improvement must exclude 0.5. Runs are
-never paired by seed.
+difference of their means excludes 0. If all seeds of each group have the same value, there
+is no such interval. Then the interval of the probability of improvement must exclude 0.5.
+Runs are never paired by seed.
 """
 
 import math
@@ -50,7 +50,7 @@ def _lead(
 ) -> int:
     """Return 1 if ours are clearly higher than theirs, -1 if clearly lower, 0 otherwise.
 
-    `by_ranks` allows a comparison by ranks if all values of each side are equal.
+    With `by_ranks`, the two sides are compared by ranks if all values of each are equal.
     """
     found, zero = difference_interval(ours, theirs, level), 0.0
     if found.method == ALL_EQUAL and by_ranks:
@@ -81,14 +81,14 @@ class Win:
 
 
 def find_wins(groups: Sequence[Group]) -> list[Win]:
-    """Return the winner of each metric for which higher or lower is better.
+    """Return the winner for each metric of which higher or lower values are better.
 
     If only some groups are within their limits, the reward also has a winner among these.
     """
     groups = [group for group in groups if group.evaluated]
     tails = common_tails(groups)
     everyone = [(group, seed_values(group, tails)) for group in groups]
-    safe = [entry for entry in everyone if _keeps_limits(*entry)]
+    safe = [entry for entry in everyone if _is_within_limits(*entry)]
     reward, *others = summary_metrics(groups)
     others += env_metrics(groups[0].env_id, [values for _, values in everyone])
     ranked = [(reward, everyone)]
@@ -100,8 +100,8 @@ def find_wins(groups: Sequence[Group]) -> list[Win]:
     return [win for win in found if win is not None]
 
 
-def _keeps_limits(group: Group, values: SeedValues) -> bool:
-    """Return whether the group has limits and its mean risks are within them."""
+def _is_within_limits(group: Group, values: SeedValues) -> bool:
+    """Return whether the group has limits and its mean risks are within all of them."""
     for constraint in group.config.constraints:
         risk = values.get(f"{cost_column(constraint.name)}/risk")
         if risk is None or not risk.mean() <= constraint.limit:
@@ -112,7 +112,7 @@ def _keeps_limits(group: Group, values: SeedValues) -> bool:
 def _find_win(
     metric: Metric, entries: Sequence[tuple[Group, SeedValues]]
 ) -> Win | None:
-    """Return the winner of one metric; None if no group has it for all of its seeds.
+    """Return the winner for one metric; None if no group has a value for all of its seeds.
 
     The best group is not known beforehand, so all pairs of groups count as comparisons, and
     each pair gets an equal share of the error probability (Bonferroni).
@@ -140,7 +140,7 @@ def _find_win(
 
 
 def describe_wins(found: Sequence[Win]) -> str:
-    """Return two sentences: the groups with the best means, and those clearly ahead."""
+    """Return two sentences: which groups have the best means, and which are clearly ahead."""
     best: dict[str, list[str]] = {}
     clear: dict[str, list[str]] = {}
     for win in found:
@@ -195,14 +195,15 @@ class Difference:
     theirs: Interval
     difference: Interval
     improvement: Interval | None
-    """P(a run of ours is better than one of theirs); None if neither direction is better."""
+    """Probability that a run of ours is better than one of theirs; None if neither high nor
+    low values of the metric are better."""
     lead: int
     """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If neither
-    direction is better, 1 is clearly higher and -1 clearly lower."""
+    high nor low values are better, 1 means clearly higher and -1 clearly lower."""
 
     @property
     def verdict(self) -> str:
-        """Text that says which side is better, or that this is unclear."""
+        """Text that says which side, A or B, is better, or that this is unclear."""
         if self.lead and self.metric.better:
             return "A better" if self.lead > 0 else "B better"
         if self.lead:

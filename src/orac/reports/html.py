@@ -1,8 +1,9 @@
 """Make the HTML report: one file with tables, plotly charts, pictures and configs.
 
 The page works offline. It contains plotly.js, and its content security policy makes the
-browser refuse every network request. Text from runs is always escaped. `plotly_figures`
-returns charts as plain lists and dicts, so only `plotly_source` needs the package plotly.
+browser refuse every network request. Text from runs is always escaped. The package plotly is
+only needed for the source of plotly.js (`plotly_source`), because `plotly_figures` returns
+charts as plain lists and dicts.
 """
 
 import base64
@@ -24,7 +25,7 @@ from orac.reports.run_reader import Group, Results, count, full_label
 from orac.reports.tables import Table, to_html
 
 _PICTURE_BYTES = 3_000_000
-"""Maximum total size of the PNG files in a page; further files are only named."""
+"""Maximum total size of the PNG files in a page. The page names files that do not fit."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -37,8 +38,9 @@ def make_page(
 ) -> str:
     """Return the whole page as text.
 
-    `env_tables` has the tables above and below the charts of each environment. The page
-    includes the PNG files in `roots`, in the run directories and in their parents.
+    `env_tables` has the tables above and below the charts of each environment. `configs` is
+    the table of differences between configs, if there are any. The page includes the PNG
+    files in `roots`, in the run directories and in the parents of these.
     """
     plots: list[dict[str, Any]] = []
     sections = []
@@ -85,8 +87,8 @@ def fill_page(
         "@CHARTS@": data.replace("<", "\\u003c"),
         "@PLOTLY@": plotly_source(),
     }
-    # Fill in from left to right, so that the name of a placeholder inside inserted text is
-    # not replaced.
+    # The template is filled from left to right, so that inserted text that contains the name
+    # of a placeholder stays as it is.
     text = []
     for name, part in parts.items():
         before, _, template = template.partition(name)
@@ -107,7 +109,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def figure(title: str, note: str, number: int, is_wide: bool = False) -> str:
-    """Return the HTML element of the chart with this number; a script draws into it."""
+    """Return the HTML element into which the page's script draws the chart `number`."""
     title = html.escape(title)
     below = f"<p class=note>{html.escape(note)}</p>" if note else ""
     return (
@@ -139,7 +141,7 @@ def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
 
 
 def _pictures(results: Results, roots: Sequence[Path]) -> str:
-    """Return the HTML of PNG files in `roots`, the run directories and their parents."""
+    """Return a section with the PNG files in `roots`, run directories and their parents."""
     runs = [run.path for run in results.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}

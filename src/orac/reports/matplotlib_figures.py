@@ -37,7 +37,7 @@ STYLE = {
     "legend.frameon": False,
     "figure.dpi": 150,
     "savefig.bbox": "tight",
-    # Keep text as text, so that it can be searched and set in the reader's font.
+    # Text stays text instead of becoming curves, so that it can be searched.
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
 }
@@ -56,7 +56,7 @@ _TITLE_WIDTH = 46
 def new_figure(
     rows: int, columns: int, size: tuple[float, float]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield a new figure without a window, and its axes as an array (row, column)."""
+    """Yield a new figure, which opens no window, and its axes as an array (row, column)."""
     names = ("matplotlib", "matplotlib.figure", "matplotlib.ticker")
     matplotlib = import_extra("Drawing a figure", "plots", *names)
     with matplotlib.rc_context(STYLE):
@@ -88,8 +88,8 @@ def draw_line_charts(
     """Draw rows of line charts as one figure with one legend below.
 
     The index of a line's label in `labels` sets its colour and dashes. Labels that are not
-    in `labels` follow in the order in which they appear. `note` is written above the
-    legend. `show_seeds` adds the number of seeds to each label.
+    in `labels` are added to it in the order in which they appear. `note` is written above the
+    legend. `show_seeds` adds the number of seeds to each label in the legend.
     """
     columns = max([1, *map(len, rows)])
     shown = [line.label for row in rows for chart in row for line in chart.lines]
@@ -119,7 +119,7 @@ def draw_line_charts(
                 axes.set_title(textwrap.fill(chart.title, _TITLE_WIDTH))
                 axes.set_xlabel(chart.x_title)
                 axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        # The legend below all panels shows every line and limit once.
+        # One legend below all panels shows every line and limit once.
         entries: dict[str, Any] = {}
         for axes in grid.flat:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -159,7 +159,7 @@ def draw_histogram(
 ) -> Any:
     """Draw distributions of costs, one below the other, with VaR, CVaR and limits.
 
-    The index of a group's label in `labels` sets its colour.
+    The index of a row's label in `labels` sets its colour.
     """
     shown = [(chart, row) for chart in histograms for row in chart.rows]
     order = [*dict.fromkeys([*labels, *(row.label for _, row in shown)])]
@@ -201,9 +201,9 @@ def draw_curves(
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> None:
-    """Write a figure to a file; the suffix selects the format.
+    """Write a figure to a file, in the format of the file's suffix.
 
-    `options` are arguments of `savefig`.
+    `options` are arguments of matplotlib's `savefig`.
     """
     write_bytes(path, figure_bytes(figure, path.suffix.removeprefix("."), **options))
 

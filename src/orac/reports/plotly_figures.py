@@ -28,7 +28,7 @@ _HIDDEN = {"hoverinfo": "skip", "showlegend": False}
 def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
     """Return a chart as plotly's data and layout.
 
-    The index of a group in `labels` sets its colour and dashes.
+    The index of a group's label in `labels` sets its colour and dashes.
     """
     if isinstance(chart, CostHistogram):
         return _histogram(chart, labels)
@@ -47,7 +47,7 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         dash = _DASHES[place % len(_DASHES)]
         mean = {
             **style,
-            # plotly interprets some HTML in names.
+            # The label is escaped, because plotly interprets some HTML in names.
             "name": f"{html.escape(line.label)} ({count(line.num_seeds, 'seed')})",
             "text": _hover_texts(curve, ".0%" if chart.is_share else ".4g"),
             "hovertemplate": "%{text}",
@@ -115,7 +115,7 @@ def _hover_texts(curve: Curve, spec: str) -> list[str]:
 
 
 def _band_traces(curve: Curve, style: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return traces of the band: filled areas, and error bars at lone points."""
+    """Return traces of a curve's band: filled areas, and error bars at lone points."""
     traces = []
     gap = np.full(1, np.nan)
     x, y = [], []
@@ -238,6 +238,6 @@ def chart_layout(x_title: str, **more: Any) -> dict[str, Any]:
 
 
 def _rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
-    """Round to significant digits, to keep the page small; non-finite becomes None."""
+    """Round to significant digits, to keep the page small. Non-finite values become None."""
     short = [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
     return [int(x) if x is not None and x.is_integer() else x for x in short]

@@ -37,7 +37,8 @@ SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 FORMATS = tuple(SUFFIXES.values())
 
 Values = Sequence[tuple[Group, SeedValues]]
-"""Groups of one environment, each with its `seed_values` at the groups' `common_tails`."""
+"""Groups of one environment, each with its `seed_values`. The CVaRs are at the groups'
+`common_tails`."""
 
 
 def write(
@@ -97,7 +98,7 @@ def all_tables(results: Results) -> list[Table]:
 
 
 def env_tables(groups: Sequence[Group]) -> tuple[list[Table], list[Table]]:
-    """Return the tables of one environment above its charts, and those below them."""
+    """Return an environment's tables: those above its charts, and those below."""
     tails = common_tails(groups)
     values = [(group, seed_values(group, tails)) for group in groups]
     above = [_delivered_table(groups), _result_table(values), _winner_table(groups)]
@@ -143,8 +144,8 @@ def _delivered_table(groups: Sequence[Group]) -> Table | None:
     )
     note = (
         "Each row is the policy that a run delivers, with the risk measured on whole "
-        "episodes. The command orac certify RUN chooses among the run's best policies and "
-        "certifies one on fresh episodes."
+        "episodes. The command orac certify RUN chooses one of the run's best policies and "
+        "certifies it on fresh episodes."
     )
     title = f"Delivered policies in {groups[0].env_id}"
     return Table(title, columns, tuple(rows), (note,)) if rows else None
@@ -179,7 +180,7 @@ def _seeds_cell(group: Group) -> str:
 
 
 def _limits_cell(group: Group, values: SeedValues) -> str:
-    """Return the text of each limit, and whether the constrained risk is within it."""
+    """Return a text with each limit, and whether the constrained risk is within it."""
     parts = []
     for constraint in group.config.constraints:
         risk = seed_mean(values, f"{cost_column(constraint.name)}/risk", group)
@@ -219,7 +220,7 @@ def _winner_table(groups: Sequence[Group]) -> Table | None:
         "needs at least five seeds, or more if there are more than two agents. With one "
         "seed, no agent is clearly ahead."
     )
-    columns = ("number", "best", "its mean", "clearly ahead of", "not clearly ahead of")
+    columns = ("metric", "best", "mean", "clearly ahead of", "not clearly ahead of")
     title, notes = f"Who wins where in {groups[0].env_id}", (describe_wins(wins), note)
     return Table(title, columns, rows, notes)
 
@@ -237,7 +238,8 @@ def _env_metrics_table(values: Values) -> Table | None:
 def _interquartile_table(values: Values) -> Table | None:
     """Return a table of interquartile means of the reward and the constrained risks.
 
-    The table has only groups with several trained seeds. Returns None if there is none.
+    The table has only groups with several trained seeds. Returns None if there is no such
+    group.
     """
     metrics = objective_metrics([group for group, _ in values])
     rows = []
@@ -316,7 +318,7 @@ def run_table(results: Results) -> Table:
 
 
 def _to_long_csv(results: Results) -> str:
-    """Return CSV text for other programs, with one row per group and number."""
+    """Return CSV text for other programs, with one row per group and metric."""
     columns = ("env", "agent", "seeds", "measure", "mean", "low", "high", "level")
     rows: list[tuple[object, ...]] = []
     for env_id, groups in results.by_env().items():
@@ -325,7 +327,7 @@ def _to_long_csv(results: Results) -> str:
             known = seed_values(group, tails)
             for key, values in known.items():
                 mean = seed_mean(known, key, group)
-                # Cells are empty if one of the seeds does not have this number.
+                # Cells are empty if a seed does not have this metric.
                 bounds = (mean.estimate, mean.low, mean.high) if mean else [None] * 3
                 rows.append((env_id, group.label, len(values), key, *bounds, LEVEL))
     return to_csv(columns, rows)

@@ -48,7 +48,7 @@ MAX_STEP = 1 << 53
 SUMMARY_KEYS = ("episodes", "reward/", "length/", "cost/", "env/")
 """Prefixes of the keys that `evaluation.result.summarise` returns."""
 _MAX_LABEL_FIELDS = 2
-"""If more fields than this differ, a label has the runs' name instead of the fields."""
+"""If more fields than this differ, a label has the name of the runs' folder instead."""
 _MAX_LISTED_EVALUATIONS = 3
 """A note lists at most this many evaluations of one run and counts the others."""
 
@@ -73,7 +73,7 @@ class DeliveredPolicy:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Contents of one run directory."""
+    """Contents of one run directory, without checkpoints and training episodes."""
 
     path: Path
     config: Config
@@ -201,7 +201,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Results:
-    """Groups of runs, and notes that a reader of their numbers should see."""
+    """Groups of runs, and notes that a reader of their numbers should know."""
 
     groups: tuple[Group, ...]
     notes: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class Results:
 
 
 def full_label(group: Group, groups: Sequence[Group]) -> str:
-    """Return a group's label, with its environment if `groups` are of different ones."""
+    """Return a group's label, with its environment if `groups` have several environments."""
     several = len({other.env_id for other in groups}) > 1
     return f"{group.label} in {group.env_id}" if several else group.label
 
@@ -274,7 +274,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """Read one run directory, except for the log of training episodes."""
+    """Read one run directory, except for its checkpoints and its episodes.csv."""
     path = Path(path)
     try:
         config = serialization.from_dict(read_config(path))
@@ -291,8 +291,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         steps = np.asarray(logs[name].get("env_steps", 0))
         if not ((steps >= 0) & (steps < MAX_STEP) & (steps % 1 == 0)).all():
             raise ValueError(
-                f"{path / name}.csv must have a number of env_steps in every row. "
-                "Restore the file."
+                f"{path / name}.csv must have a whole number of env_steps, at least 0, in every "
+                "row. Restore the file."
             )
     if logs["evaluations"]:
         check_episode_numbers(logs["evaluations"], path / "evaluations.csv")
@@ -392,9 +392,10 @@ def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
 
 
 def delivered_problem(path: Path, config: Config) -> str:
-    """Return why delivered.json is not about this run as it is now; empty if it is.
+    """Return why delivered.json does not fit the run as it is now.
 
-    It may have been copied from another run, or the config may have been edited.
+    The text is empty if the file fits or is missing. The file may have been copied from
+    another run, or the config may have been edited.
     """
     record, file = read_delivered(path) or {}, path / "delivered.json"
     limits = {constraint.name: constraint.limit for constraint in config.constraints}
@@ -410,7 +411,7 @@ def delivered_problem(path: Path, config: Config) -> str:
 
 
 def read_columns(file: Path) -> Columns:
-    """Return the columns of a CSV file of numbers; none if the file does not exist."""
+    """Return the columns of a CSV file of numbers, or no columns if there is no such file."""
     data = read_limited(file, MAX_CSV_BYTES) if file.is_file() else b""
     # The last row may be incomplete while the run is still writing.
     header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
@@ -429,7 +430,7 @@ def read_columns(file: Path) -> Columns:
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"{file} must have every column once, but {twice} is there twice. Restore the "
+            f"{file} must not have a column twice, but {twice} is there twice. Restore the "
             "file."
         )
     if not body:
@@ -482,7 +483,7 @@ def group_runs(runs: Sequence[Run]) -> Results:
 
 
 def _labels(members: Sequence[tuple[Run, ...]]) -> list[str]:
-    """Label each group by its agent and the fields in which groups of that agent differ."""
+    """Return the labels of groups: the agent, and the fields that distinguish its groups."""
 
     def agent(run: Run) -> tuple[str, str, str | None]:
         return run.config.env.id, run.config.algo, run.rule
@@ -511,7 +512,10 @@ def differing_fields(configs: Sequence[Config]) -> list[str]:
 
 
 def _mixture_note(group: Group) -> str:
-    """Return a note if the runs of a group were not all evaluated in the same way."""
+    """Return a note if the runs of a group were not all evaluated in the same way.
+
+    The note is empty if they were.
+    """
 
     def kind(run: Run) -> str:
         if not run.is_saved_evaluation:
@@ -538,7 +542,7 @@ def comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
     if fields:
         notes.append(
             f"The groups in {env_id} differ in {', '.join(fields)}, so their numbers are "
-            "not of the same task."
+            "about different tasks."
         )
     evaluated = [run for group in groups for run in group.evaluated]
     steps = [run.evaluations["env_steps"] for run in evaluated]
@@ -546,7 +550,7 @@ def comparison_notes(env_id: str, groups: Sequence[Group]) -> list[str]:
     if len(counts) > 1:
         notes.append(
             f"The last evaluations in {env_id} have {min(counts):,} to {max(counts):,} "
-            "episodes. With fewer episodes, CVaR and worst cost tend to be lower."
+            "episodes. With fewer episodes, the CVaR and the worst cost tend to be lower."
         )
     if any(group.is_rule for group in groups):
         notes.append(
@@ -579,8 +583,8 @@ def _run_notes(run: Run) -> list[str]:
         consequence = (
             "curves leave these evaluations out"
             if run.last_evaluation_is_finite
-            else "the last evaluation is one of them, so every number of a table that needs "
-            "this run is missing. Leave the run out to see the numbers of the others"
+            else "the last evaluation is one of them, so tables have no numbers that need this "
+            "run. Leave the run out to see the numbers of the others"
         )
         notes.append(
             f"{run.path} has episodes with a reward, cost or length that is not finite: "

@@ -1,10 +1,11 @@
 """Define the metrics of a report, and compute their statistics over seeds.
 
-A `Metric` has a title, a valid range, and a direction that is better. `seed_values` returns the
-values of a group's last evaluations by the keys of `evaluation.result.summarise`, and
-`average_curves` averages learning curves. Each seed is one sample of a mean or interval
-(see `evaluation.seed_intervals`); only `single_run_curve` uses the episodes of one run as
-samples. Intervals over seeds are clipped to the range that `bounds_of` returns.
+A `Metric` has a title, a valid range, and says whether higher or lower values are better.
+`seed_values` returns the values of a group's last evaluations by the keys of
+`evaluation.result.summarise`, and `average_curves` averages learning curves. For means and
+intervals, each seed is one sample (see `evaluation.seed_intervals`); only `single_run_curve`
+uses the episodes of one run as samples. Intervals over seeds are clipped to the range that
+`bounds_of` returns.
 """
 
 import math
@@ -41,8 +42,8 @@ LEVEL = 0.95
 BANDS = ("interval", "half-std")
 """Kinds of bands: 95 % interval of the mean, or half a standard deviation each way."""
 BOOTSTRAP_DRAWS = 2_000_000
-"""Maximum number of episodes drawn for a bootstrap interval. At least 40 resamples are
-drawn, even if they have more episodes in all."""
+"""Maximum number of episodes drawn for a bootstrap interval. It is exceeded if 40 resamples,
+which are always drawn, have more episodes."""
 _NON_NEGATIVE = ("cost", "length", "episodes", "train/", "constraint/multiplier")
 """Prefixes of the keys of numbers that normally are not negative."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
@@ -63,7 +64,7 @@ class Metric:
     title: str
     better: Better = "lower"
     cost: str = ""
-    """Name of the cost, if this is its constrained risk; otherwise empty."""
+    """Name of a cost if the metric is its constrained risk; otherwise empty."""
     low: float = -math.inf
     """Smallest possible value."""
     high: float = math.inf
@@ -108,8 +109,8 @@ def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
 def env_metrics(env_id: str, values: Sequence[SeedValues]) -> list[Metric]:
     """Return the environment's own metrics that occur in `values`, the groups' `seed_values`.
 
-    A metric that the environment does not declare has its name as its title, and neither
-    direction is better.
+    If the environment does not declare a metric, its title is its name, and neither high nor
+    low values are better.
     """
     declared = _declared_metrics(env_id)
     keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
@@ -157,8 +158,8 @@ def bounds_of(key: str, values: np.ndarray, group: Group) -> tuple[float, float]
     # A user's environment may have negative costs: 0 is a bound only if none occurred.
     non_negative = key.startswith(_NON_NEGATIVE) and "reward" not in key
     maxima = _declared_maxima(group.config.env)
-    # The column `cost` of a cost with that name is a prefix of the other costs' columns,
-    # `cost/<name>`, so the longest column that matches is the right one.
+    # The key of the cost `speed`, `cost/speed/mean`, also starts with the column of the cost
+    # `cost`. So the longest column that matches is the right one.
     columns = [name for name in maxima if key == name or key.startswith(f"{name}/")]
     high = maxima[max(columns, key=len)] if columns else math.inf
     # Numerics: float32 sums may exceed the maximum by rounding. A larger excess shows that
@@ -176,7 +177,7 @@ def _declared_maxima(env: EnvConfig) -> dict[str, float]:
     try:
         spec = envs.make(env.id, **dict(env.params)).spec
     except (ValueError, TypeError, OSError):
-        # The run was made by a version with other parameters, so no maximum is known.
+        # Another version with other parameters made the run, so no maximum is known.
         return {}
     costs = zip(spec.cost_names, spec.cost_bounds or (), strict=False)
     found = {cost_column(name): float(bound) for name, bound in costs}
@@ -197,7 +198,7 @@ def last_evaluation(run: Run) -> Episodes:
 def seed_values(
     group: Group, tails: dict[str, list[float]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return each number of the last evaluation, with one value per evaluated run.
+    """Return the numbers of the last evaluations by key, with one value per evaluated run.
 
     `tails` are the CVaR tails by cost, by default those of the group's constraints. All
     values of a run are NaN if its last evaluation has a non-finite episode, because the
@@ -263,7 +264,7 @@ class Curve:
     def lone_points(self) -> np.ndarray:
         """Indices of points with a band whose neighbours have none.
 
-        No area can be drawn at such a point.
+        Such a point needs an error bar, because a band has no area there.
         """
         lone = [part.start for part in self.stretches if part.stop - part.start == 1]
         return np.array(lone, int)
@@ -274,8 +275,8 @@ def evaluation_curve(
 ) -> SeedCurve:
     """Return the steps of a run's evaluations, and the mean of a column in each.
 
-    With `measure`, the risk of the column is returned instead of its mean. The value is NaN
-    for an evaluation with a non-finite episode. For a `RecordedRun`, `measure` must be a
+    With `measure`, its risk is returned instead of the mean. The value is NaN for an
+    evaluation with a non-finite episode. For a `RecordedRun`, `measure` must be a
     CVaR.
     """
     if isinstance(run, RecordedRun):

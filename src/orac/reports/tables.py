@@ -25,7 +25,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a title; the first column names the row."""
+    """Rows of text with a title and notes. The first column has the names of the rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -34,9 +34,9 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits; a dash if it is not finite.
+    """Format a number with four significant digits, or as a dash if it is not finite.
 
-    Whole numbers, and numbers of at least 1000, have no decimals.
+    Whole numbers, and numbers with an absolute value of at least 1000, have no decimals.
     """
     if not math.isfinite(value):
         return "–"
@@ -45,7 +45,10 @@ def number(value: float) -> str:
 
 
 def span(values: Sequence[float]) -> str:
-    """Format the range of values: one number if all are equal, a dash if there are none."""
+    """Format the range of some values.
+
+    The text is one number if all are equal, and a dash if there are none.
+    """
     if not values:
         return "–"
     low, high = number(float(min(values))), number(float(max(values)))
@@ -53,10 +56,10 @@ def span(values: Sequence[float]) -> str:
 
 
 def cell(interval: Interval | None) -> str:
-    """Format a mean with its interval; a dash for None.
+    """Format a mean with its interval; None becomes a dash.
 
-    One seed has no interval. If several seeds are all equal there is none either, and the
-    cell says so.
+    There is no interval for one seed, or if all seeds are equal. In the second case, the cell
+    says so.
     """
     if interval is None:
         return "–"
@@ -64,7 +67,7 @@ def cell(interval: Interval | None) -> str:
         reason = "" if interval.n == 1 else " [all seeds equal]"
         return f"{number(interval.estimate)}{reason}"
     width = interval.high - interval.low
-    # Show two digits of the width, because more would suggest too much precision.
+    # Two digits of the width are enough; more would suggest too much precision.
     places = min(max(1 - math.floor(math.log10(width)), 1 if width < 100 else 0), 8)
     mean, low, high = (
         f"{x:,.{places}f}" for x in (interval.estimate, interval.low, interval.high)

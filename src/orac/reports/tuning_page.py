@@ -24,6 +24,7 @@ class Point:
     reward: float
     risks: tuple[float, ...]
     feasible: bool
+    """Whether all risks are within their limits."""
     values: dict[str, Any]
     """Value of each parameter by its name."""
 
@@ -33,8 +34,10 @@ class Axis:
     """One parameter of the search space."""
 
     name: str
+    """Name of the parameter, by which `Point.values` has its value."""
     title: str
     log: bool = False
+    """Whether the axis is logarithmic."""
     choices: tuple[str, ...] = ()
 
 
@@ -84,7 +87,7 @@ def make_page(
 
 
 def shown_value(value: Any) -> str:
-    """Return a number with three digits, or the text of a choice unchanged."""
+    """Return a number with three significant digits, or the text of a choice unchanged."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 

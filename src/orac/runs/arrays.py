@@ -1,11 +1,12 @@
-"""Save and load a pytree of arrays, bit for bit, in one file or inside JSON.
+"""Save pytrees of arrays as binary files, and NumPy arrays as JSON, without any rounding.
 
 A file consists of 8 magic bytes, the format version (4 bytes), the header's length
 (8 bytes), a JSON header that lists every leaf (key path, kind, dtype, shape), the raw
 bytes of the leaves in that order, and the SHA-256 of everything before it (32 bytes).
 Numbers are little-endian. Loading never runs code: a file contains no pickle and no class
 names, and its arrays only fill the structure of a template that the caller provides. Later
-formats must leave the magic bytes, the format version and the digest where they are.
+formats must leave the magic bytes, the format version and the digest where they are, so
+that this version can say in its error that a newer version wrote the file.
 """
 
 import base64
@@ -42,14 +43,15 @@ CHUNK_BYTES = 1 << 20
 PyTree = Any
 
 JSON_ARRAY = "__array__"
-"""Key under which JSON holds the data of an array."""
+"""Key of the bytes of an array in JSON."""
 
 
 class Leaf(NamedTuple):
-    """Header entry of one leaf; `kind` is array, int, float, bool or key<...>."""
+    """Header entry of one leaf of a pytree."""
 
     path: str
     kind: str
+    """array, int, float, bool, or the dtype of a random key, such as key<fry>."""
     dtype: str
     shape: tuple[int, ...]
 
@@ -99,7 +101,7 @@ def load_arrays(
     is given, the file must have this digest. If `part` is True, the file may have more
     leaves than the template. Raises `DamagedFileError` for a file that is missing,
     truncated, altered or of another kind, and `ValueError` for an intact file that does not
-    fit the template.
+    fit the template or that a newer version of orac wrote.
     """
     path = Path(path)
     named, structure = jax.tree_util.tree_flatten_with_path(template)
@@ -161,7 +163,7 @@ def _convert_like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
     value = jnp.array(array)
     if value.dtype != array.dtype:
         raise ValueError(
-            f"Leaf {leaf.path} is {array.dtype}, which JAX would cut to {value.dtype}. "
+            f"Leaf {leaf.path} is {array.dtype}, but JAX would cut it to {value.dtype}. "
             "Set jax_enable_x64 as in the run that wrote it."
         )
     return value
@@ -177,14 +179,14 @@ def _bytes_of(array: np.ndarray) -> memoryview:
 
 @contextmanager
 def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
-    """Open a file of this format at its start, after checking its digest."""
+    """Check the digest of a file, then yield the file at its start."""
     if not path.is_file():
         raise DamagedFileError(f"{path} is missing.")
     with disk_errors(path, "read"), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(len(MAGIC)) != MAGIC[:size]:
             raise DamagedFileError(
-                f"{path} is not a file of orac: it starts differently."
+                f"{path} is not a file of orac: its first bytes are wrong."
             )
         if size < PREFIX.size + DIGEST_BYTES:
             raise DamagedFileError(f"{path} is truncated: only {size} bytes are left.")
@@ -203,7 +205,7 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
 
 
 def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
-    """Return the leaves of a verified file, and where the first one's bytes start."""
+    """Return the leaves of a verified file, and the position of the first leaf's bytes."""
     _, version, length = PREFIX.unpack(file.read(PREFIX.size))
     if version > FORMAT:
         raise ValueError(
@@ -250,10 +252,11 @@ def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf], part: bool) 
 
 
 def to_json(value: Any) -> Any:
-    """Convert dicts, lists, numbers, strings and NumPy arrays to values for JSON.
+    """Convert NumPy arrays, also inside dicts, lists and tuples, to values for JSON.
 
     An array becomes a dict of its bytes in base 64, its dtype and its shape, from which
-    `from_json` restores it exactly.
+    `from_json` restores it exactly. Keys become strings, tuples become lists, and all other
+    values are returned unchanged.
     """
     if isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value)
@@ -272,7 +275,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Convert the result of `to_json` back; tuples become lists."""
+    """Restore the arrays in the result of `to_json`."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Write files atomically and durably: after a crash, a file is either the old or the new one.
 
-This module also locks files, and turns the errors of a disk (full, read-only, missing) into
-sentences that say what to do.
+This module also locks files. It turns errors of the file system, such as a full disk, into
+errors that say what to do.
 """
 
 import errno
@@ -33,15 +33,15 @@ _CAUSES = {
     errno.ENOENT: "it, or its parent directory, does not exist. Check the path (--out).",
     errno.EISDIR: "it is a directory, but a file was expected. Check the path.",
     errno.ELOOP: "it is a symbolic link, and orac never writes to its target. Delete it.",
-    errno.EMLINK: "the same file has a second name elsewhere (a hard link), where it would "
-    "change too. Replace it by a copy.",
+    errno.EMLINK: "it is a hard link, so writing to it would also change a file elsewhere. "
+    "Replace it by a copy.",
 }
 
 
 class DamagedFileError(ValueError):
     """A file is missing, truncated, altered or of another kind.
 
-    An older file may be intact.
+    An older file, such as that of an earlier checkpoint, may be intact.
     """
 
 
@@ -66,11 +66,11 @@ def disk_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def open_to_write(path: Path, flags: int) -> int:
-    """Open a regular file, which is created if it is missing, and return its descriptor.
+    """Open a regular file, create it if it is missing, and return its descriptor.
 
-    A symbolic or hard link raises an OSError, because a directory from somebody else must not make
-    this process write to a file outside of it. A pipe or a device raises one too, because
-    opening or writing it could block for ever.
+    A symbolic or hard link raises an OSError, because a run directory that somebody else
+    made must not make this process write to files outside of it. A pipe or a device raises
+    one too, because opening it or writing to it could block for ever.
     """
     safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags | safe, 0o666)
@@ -84,7 +84,7 @@ def open_to_write(path: Path, flags: int) -> int:
 
 
 def write_all(descriptor: int, buffer: Any) -> None:
-    """Write every byte, because a single `os.write` may write only some of them."""
+    """Write all bytes of a buffer, of which a single `os.write` may write only some."""
     left = memoryview(buffer)
     if left.nbytes:
         left = left.cast("B")
@@ -123,9 +123,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Do the same as `write_text` with bytes.
+    """Write a small binary file, or replace it, atomically and durably.
 
-    A link at this path is replaced, and the file that it names stays as it is.
+    If there is a link at this path, the link is replaced and its target does not change.
     """
     with atomic_file(path) as write:
         write(data)

@@ -4,10 +4,10 @@ For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) a
 `step-<step>-<digest>.arrays` (everything except the replay). The segments of the replay are
 in `checkpoints/replay/`. Checkpoints share segments, so a save does not write the whole
 replay again. The manifest lists every file with its digest and is renamed into place last,
-so a checkpoint exists if its manifest does. It is canonical JSON with its own checksum, and
-every field is checked before it is used. Files that no manifest lists are left over from a
-crash and are deleted at the next save. `training/saving.py` decides what a checkpoint of a
-run holds, and restores a run from it.
+so a checkpoint exists if its manifest does. The manifest is canonical JSON with its own
+checksum, and every field is checked before it is used. Files that no manifest lists are
+left over from a crash and are deleted at the next save. `training/saving.py` decides what a
+checkpoint of a run contains, and restores a run from it.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ from orac.runs.replay_segments import (
 
 FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 28
-"""Maximum size of a manifest, which holds the states of environments on the host."""
+"""Maximum size of a manifest, which also holds the states of environments on the host."""
 NOT_SAVED = "left out"
-"""Value in a manifest if the run has a replay that is not part of the checkpoint."""
+"""Value of `Manifest.replay` if the run has a replay but the checkpoint does not."""
 CHECKPOINT_FILE = re.compile(
     r"(step-\d{12}-[0-9a-f]{16}|segment-\d{12}-\d{12})\.arrays"
 )
@@ -86,7 +86,7 @@ def encode_manifest(manifest: Manifest) -> str:
 
 
 def _canonical(content: dict[str, Any]) -> str:
-    """Return the canonical text. The checksum is computed while its own field is empty."""
+    """Return the text of a manifest. The checksum is that of the text with an empty one."""
     blank = json.dumps({**content, "checksum": ""})
     checksum = hashlib.sha256(blank.encode()).hexdigest()
     return json.dumps({**content, "checksum": checksum}) + "\n"
@@ -116,10 +116,10 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
 
 
 def _parse_manifest(content: dict[str, Any]) -> Manifest:
-    """Return the manifest after a check of every field.
+    """Check every field of a manifest and return it.
 
-    The checksum is not enough, because it can be forged and file names are built from the
-    fields.
+    A correct checksum is not enough, because somebody may have forged it, and file names are
+    built from the fields.
     """
 
     def count(value: Any) -> int:
@@ -147,7 +147,7 @@ def _parse_manifest(content: dict[str, Any]) -> Manifest:
 
 
 class LoadedCheckpoint(NamedTuple):
-    """A loaded checkpoint. `warnings` are sentences for the user."""
+    """A loaded checkpoint."""
 
     step: int
     state: PyTree
@@ -156,6 +156,7 @@ class LoadedCheckpoint(NamedTuple):
     exact: bool
     """Whether a run resumed from here ends exactly as if it had not been interrupted."""
     warnings: tuple[str, ...]
+    """Sentences for the user."""
 
 
 class Checkpoints:
@@ -164,6 +165,11 @@ class Checkpoints:
     def __init__(
         self, directory: Path, keep: int = 2, include_replay: bool = True
     ) -> None:
+        """Save and load checkpoints in `directory`.
+
+        A save deletes all but the newest `keep` checkpoints. It leaves the replay out unless
+        `include_replay` is True.
+        """
         check_count("keep", keep)
         self.directory, self.keep = directory, keep
         self.include_replay = include_replay
@@ -183,7 +189,7 @@ class Checkpoints:
         replay: Replay | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Path:
-        """Save a checkpoint and delete those beyond the newest `keep`.
+        """Save a checkpoint and delete all but the newest `keep` checkpoints.
 
         `extra` must be JSON-serialisable. Saving the same step again replaces its
         checkpoint. Returns the path of the manifest. A failure leaves the earlier
@@ -223,7 +229,7 @@ class Checkpoints:
         return self._manifest_path(step)
 
     def last_good(self) -> str:
-        """Return a sentence about the newest checkpoint."""
+        """Return a sentence about the newest checkpoint, for an error that stops the run."""
         steps = self.steps()
         if not steps:
             return f"{self.directory.parent} has no checkpoint yet."
@@ -239,14 +245,15 @@ class Checkpoints:
         check: Callable[[PyTree], None] | None = None,
         part: bool = False,
     ) -> LoadedCheckpoint | None:
-        """Load the newest undamaged checkpoint; None if there is none at all.
+        """Load the newest undamaged checkpoint; None if there is no checkpoint.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
         `replay_template`, the replay is not read. With `part`, the template may lack some
         arrays of the checkpoint. A damaged checkpoint is skipped with a warning, and so is
         one whose state `check` rejects with a `DamagedFileError`. A checkpoint that does
         not fit the templates, or that a newer version wrote, raises an error, because
-        falling back to an older checkpoint would hide the mistake.
+        falling back to an older checkpoint would hide the mistake. If all checkpoints are
+        damaged, a `DamagedFileError` is raised.
         """
         skipped: list[str] = []
         for step in reversed(self.steps()):

@@ -1,10 +1,10 @@
 """The directory of a run: its layout, its config and a lock for one writer at a time.
 
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
-timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/ and checkpoints/,
-and certificate.json after `orac certify`. Wall-clock times are written only to
-timings.csv and, for the certificate of a study's run, to meta.json, so that the other files
-are reproducible to the byte. `training/run_logger.py` defines the columns of the logs.
+timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/, checkpoints/ and
+lock, and certificate.json after `orac certify`. The CSV files except timings.csv, the
+checkpoints, delivered.json and certificate.json contain no wall-clock times, so that they are
+reproducible to the byte. `training/run_logger.py` defines the columns of the logs.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from orac.runs.atomic_io import (
     write_text,
 )
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.loggers import CsvLog, truncate_file
+from orac.runs.csv_log import CsvLog, truncate_file
 from orac.runs.machine import describe_machine, machine_differences
 
 LOGS = ("metrics", "timings", "episodes", "evaluations")
@@ -47,7 +47,8 @@ _locks: set[int] = set()
 
 
 def _drop_locks() -> None:
-    # A forked worker shares the lock's file, so a killed run would stay locked.
+    # A forked worker inherits the locks. If it outlived a killed run, the run would stay
+    # locked.
     for descriptor in _locks:
         os.close(descriptor)
     _locks.clear()
@@ -81,7 +82,7 @@ class RunDirectory:
         name: str = "default",
         meta: Mapping[str, Any] | None = None,
     ) -> "RunDirectory":
-        """Create the directory of a new run. It must not hold a run already.
+        """Create the directory of a new run, which must not hold a run already.
 
         `meta` is written to meta.json, in addition to the description of the machine.
         """
@@ -111,7 +112,7 @@ class RunDirectory:
         return cls(Path(path))
 
     def note_commit(self) -> None:
-        """Add the commit of this code to meta.json if it differs from the last one."""
+        """Add the commit of this code to meta.json if it differs from the last one there."""
         meta = read_meta(self.path)
         commit = describe_machine()["commit"]
         later = self._list_in(meta, "resumed_at_commits")
@@ -141,11 +142,11 @@ class RunDirectory:
         return machine_differences(read_meta(self.path), describe_machine())
 
     def checkpoints(self, include_replay: bool = True) -> Checkpoints:
-        """Return the checkpoints of this run."""
+        """Return the checkpoints of this run. A save deletes all but the newest two."""
         return Checkpoints(self.path / "checkpoints", include_replay=include_replay)
 
     def log(self, name: str, columns: Iterable[str]) -> CsvLog:
-        """Open one of the four CSV files. It is closed with the run."""
+        """Open one of the CSV files in `LOGS`; the method `close` closes it."""
         check_choice("the log of a run", name, LOGS)
         if name in self._logs:
             raise ValueError(f"{name}.csv is already open. Use that log.")
@@ -153,7 +154,7 @@ class RunDirectory:
         return self._logs[name]
 
     def log_sizes(self) -> dict[str, int]:
-        """Flush the logs and return the sizes of all four, for a checkpoint's `extra`."""
+        """Flush the logs and return the size of each, for a checkpoint's `extra`."""
         sizes = {}
         for name in LOGS:
             path, log = self._log_path(name), self._logs.get(name)
@@ -162,7 +163,7 @@ class RunDirectory:
         return sizes
 
     def truncate_logs(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the logs to the sizes in a checkpoint; a log without one is emptied."""
+        """Truncate the logs to these sizes of a checkpoint; empty a log that has no size."""
         if self._logs:
             raise ValueError("Truncate the logs of a run before you open one.")
         for name in LOGS:
@@ -189,7 +190,7 @@ class RunDirectory:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise an error if a run's directory contains a symbolic link.
+    """Raise an error if a run's directory or its checkpoints contain a symbolic link.
 
     The run would write to the target of such a link. The directory itself may be a link,
     because the user chose it.
@@ -206,7 +207,7 @@ def refuse_links(path: Path) -> None:
 
 
 def evaluation_path(out: Path, config: Config, name: str = "default") -> Path:
-    """Return the directory for an evaluation; raise an error if a run is there."""
+    """Return the directory in which to save an evaluation; raise an error if it is taken."""
     path = run_path(out, config.env.id, config.algo, config.seed, name)
     if (path / "config.yaml").exists():
         raise FileExistsError(
@@ -225,8 +226,8 @@ def save_evaluation(
 ) -> Path:
     """Save an evaluation as a run directory, so that reports can compare it with runs.
 
-    `rows` are those of `Episodes.rows`. `evaluated` is recorded in meta.json and names the
-    policy: `{"rule": name}` for a baseline, or `{"run": path, "env_steps": step}` for a
+    `rows` is the result of `Episodes.rows`. `evaluated` is recorded in meta.json and names
+    the policy: `{"rule": name}` for a baseline, or `{"run": path, "env_steps": step}` for a
     trained one. Returns the path of the directory.
     """
     path = evaluation_path(out, config, name)
@@ -241,7 +242,7 @@ def save_evaluation(
 
 
 def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Path:
-    """Return the directory of a run: `<root>/<env>/<algo>/<name>/seed-000`."""
+    """Return the directory of a run: `<root>/<env>/<algo>/<name>/seed-<seed>`."""
     check_count("seed", seed, 0)
     parts = (safe_name(part) for part in (env_id, algo, name))
     return Path(root).joinpath(*parts, f"seed-{seed:03d}")
@@ -250,7 +251,7 @@ def run_path(root: AnyPath, env_id: str, algo: str, seed: int, name: str) -> Pat
 def check_run_name(name: Any, what: str = "the name of a run") -> None:
     """Raise an error for a name that cannot be the name of a directory."""
     if not isinstance(name, str):
-        raise ValueError(f"{what} must be a text, got {shown(name)}.")
+        raise ValueError(f"{what} must be a string, got {shown(name)}.")
     if name != safe_name(name):
         # If names were changed silently, two of them could give the same directory.
         raise ValueError(
@@ -264,7 +265,7 @@ def check_run_name(name: Any, what: str = "the name of a run") -> None:
 
 
 def safe_name(text: str) -> str:
-    """Return one path component for any id: `ALE/Pong-v5` becomes `ALE-Pong-v5`."""
+    """Turn an id into one path component: `ALE/Pong-v5` becomes `ALE-Pong-v5`."""
     safe = re.sub(r"[^A-Za-z0-9._+=-]+", "-", text).strip(".-")
     if not safe:
         raise ValueError(f"A directory's name needs letters or digits, got {text!r}.")
@@ -272,7 +273,7 @@ def safe_name(text: str) -> str:
 
 
 def read_config(path: AnyPath) -> dict[str, Any]:
-    """Read the config of a run without locking it."""
+    """Read the config of a run without locking the run."""
     file = Path(path) / "config.yaml"
     if not file.is_file():
         raise FileNotFoundError(
@@ -283,7 +284,7 @@ def read_config(path: AnyPath) -> dict[str, Any]:
 
 
 def read_meta(path: AnyPath) -> dict[str, Any]:
-    """Read meta.json, which describes the machine that started the run."""
+    """Read meta.json, which describes how and on which machine the run was started."""
     return _read_mapping(Path(path) / "meta.json", read_json)
 
 
@@ -300,10 +301,11 @@ def valid_certificate(path: AnyPath) -> dict[str, Any] | None:
 
 
 def certificate_problem(path: AnyPath) -> str:
-    """Return why certificate.json does not fit the run as it is now; empty if it fits.
+    """Return why certificate.json does not fit the run as it is now.
 
-    The file may have been copied from another run or edited, or the run may have changed
-    since. Fields that earlier versions did not write are not compared.
+    The text is empty if the file fits or is missing. The file may have been copied from
+    another run or edited, or the run may have changed since then. Fields that earlier
+    versions did not write are not compared.
     """
     record = read_certificate(path)
     if record is None:
@@ -348,7 +350,7 @@ def certificate_problem(path: AnyPath) -> str:
 
 
 def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> bool:
-    """Return whether the numbers of a certificate that claims to certify fit together."""
+    """Return whether the numbers of a certificate, which claims to certify, are consistent."""
     look, step = certificate["looks"][-1], certificate["step"]
     steps = certificate.get("trained_steps")
     bounds = zip(look["bounds"], limits, strict=True)
@@ -372,10 +374,10 @@ def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> b
 
 
 def config_checksum(path: AnyPath) -> str:
-    """Return a checksum of a run's config, without its number of steps.
+    """Return a checksum of a run's config, without its numbers of steps.
 
-    The number of steps changes if a run is trained further, so certificates record it in a
-    field of its own.
+    They change if a run is trained further, so a certificate records in another field how
+    many steps the run had.
     """
     config = read_config(path)
     training = config.get("training")
@@ -420,9 +422,9 @@ def acquire_lock(path: Path) -> int:
     for up to `LOCK_TIMEOUT` seconds.
     """
     # Choice: the package filelock would replace only the few lines of `try_lock`. The code
-    # that names the owner of the lock, refuses links and pipes in its place, and closes the
-    # descriptors in forked workers would still be needed, and would have to use private
-    # fields of that package.
+    # that names the owner of the lock, refuses a link or a pipe with the name of the lock, and
+    # closes the descriptors in forked workers would still be needed, and would have to use
+    # private fields of that package.
     file = path / "lock"
     deadline = time.monotonic() + LOCK_TIMEOUT
     with disk_errors(file, "write"):
@@ -433,8 +435,8 @@ def acquire_lock(path: Path) -> int:
                 if _is_running(owner) or time.monotonic() > deadline:
                     raise RunInUse(
                         f"{path} is in use by {owner or 'another process'}: two processes "
-                        "must not write to one run. Wait until it ends, or choose another "
-                        "name."
+                        "must not write to one run. Wait until that process ends, or choose "
+                        "another name."
                     )
                 time.sleep(0.02)
             os.ftruncate(descriptor, 0)
@@ -454,7 +456,7 @@ def release_lock(descriptor: int) -> None:
 
 
 def _is_running(owner: str) -> bool:
-    """Return False only if `owner`, the text in a lock, names a local process that ended."""
+    """Return False only if `owner`, the text of a lock, names a local process that ended."""
     found = re.fullmatch(r"process (\d+) on (.*)", owner)
     if not found or found[2] != socket.gethostname():
         return True

@@ -1,9 +1,10 @@
-"""The computer of a run: its description for `meta.json`, its processors and its memory.
+"""Describe the computer of a run for `meta.json`, claim processors and check the memory.
 
 The bits of a result depend on the versions of packages. They also depend on the number of
 threads, because XLA splits a sum into parts according to the number of processors that a
-process may use. A run claims processors by locking one file for each, so that two runs on
-one machine do not share a processor while another one is idle.
+process may use. A run whose number of threads is fixed, such as a run of a study, claims
+processors by locking one file for each. So two of these runs on one machine do not share a
+processor while another one is idle.
 """
 
 import json
@@ -26,7 +27,7 @@ MAX_META_BYTES = 1 << 20
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
 
 REPRODUCIBILITY_FIELDS = ("versions", "machine", "threads", "thread_variables")
-"""Fields whose difference can change the bits of a resumed run."""
+"""Fields of meta.json that can change the bits of a resumed run if they differ."""
 
 
 def count_threads() -> int:
@@ -62,7 +63,10 @@ def describe_machine() -> dict[str, Any]:
 
 
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per difference that may change the bits of a resumed run."""
+    """Compare two descriptions of a machine, of the start of a run and of now.
+
+    Returns one sentence per difference that may change the bits of the resumed run.
+    """
     sentences = []
     for field in REPRODUCIBILITY_FIELDS:
         old, new = then.get(field), now.get(field)
@@ -87,7 +91,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit(folder: Path) -> str | None:
-    """Return the commit of a folder's repository, marked if files were changed."""
+    """Return the commit of a folder's repository; it ends in -dirty if files were changed.
+
+    Returns None if git does not find a repository.
+    """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         options: Any = {"capture_output": True, "text": True, "timeout": 5}
@@ -107,7 +114,7 @@ def processor_name() -> str | None:
 
 
 def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
-    """Return the number of threads a run was started with, or None if unknown."""
+    """Return the number of threads with which a run was started, or None if unknown."""
     try:
         meta = json.loads(read_text(Path(run_dir) / "meta.json", MAX_META_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -117,7 +124,7 @@ def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
 
 
 def limit_threads(threads: int | None) -> None:
-    """Use at most this many processors. Call this function before JAX starts.
+    """Use at most this many processors; None means no limit. Call this before JAX starts.
 
     A run that was started with fewer threads then computes the same bits when it resumes.
     """
@@ -136,7 +143,8 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
         return []
     allowed = sorted(os.sched_getaffinity(0))
     folder = folder or Path(tempfile.gettempdir()) / f"orac-processors-{os.getuid()}"
-    # All users can write to the folder for temporary files, so ours must be private.
+    # All users can write to the system's temporary folder, so the folder in it must be
+    # private.
     claimable = allowed if private_directory(folder) else []
     chosen = []
     for processor in claimable:
@@ -157,7 +165,7 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
 
 
 class MemoryNeed(NamedTuple):
-    """Memory that one setting needs."""
+    """Bytes of memory that one setting of a run needs."""
 
     setting: str
     value: Any
@@ -211,5 +219,5 @@ def available_memory() -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that Python or JAX's device has no memory left."""
+    """Return whether an error means that Python or the device of JAX is out of memory."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

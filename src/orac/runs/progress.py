@@ -19,11 +19,11 @@ from rich.text import Text
 
 REFRESH_SECONDS = 0.2
 UNCHANGED_SECONDS = 60.0
-"""Plain lines without any news are at least this far apart."""
+"""Minimum time between plain lines if neither the step nor a metric has changed."""
 
 
 class Progress:
-    """Display of steps, steps per second, time left and the newest metrics."""
+    """Shows the steps, the steps per second, the time left and the newest metrics."""
 
     def __init__(
         self,
@@ -35,7 +35,10 @@ class Progress:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start at `start_step`; plain lines are at least `line_seconds` apart."""
+        """Show the progress from `start_step` to `total_steps`.
+
+        Plain lines are at least `line_seconds` apart. With `quiet`, nothing is shown.
+        """
         self.total_steps = total_steps
         self._quiet, self._line_seconds = quiet, line_seconds
         self._console, self._clock = console or Console(), clock
@@ -48,10 +51,10 @@ class Progress:
         self._live: Live | None = None
 
     def update(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """Set the step and new values of metrics, and refresh the display if it is due.
+        """Set the step and some metrics, and refresh the display if enough time has passed.
 
-        A metric is a number or a text, and NaN while it has no value. Metrics that are not
-        given stay as they are.
+        A metric is a number or a string; NaN means that it has no value yet. Metrics that
+        are not given do not change.
         """
         now, self._step = self._clock(), step
         for name, value in (metrics or {}).items():
@@ -109,10 +112,10 @@ class Progress:
         return f"{steps}  {self._speed()}  {self._numbers()}".rstrip()
 
     def _speed(self) -> str:
-        """Return the speed over the last few updates, and the time left at this speed.
+        """Return the speed since a few updates ago, and the time left at this speed.
 
-        The slowest of at least three updates is left out, since it may have included a
-        compilation.
+        If there are three or more updates, the slowest is left out, because it may have
+        included a compilation.
         """
         intervals = [(b - a, n - m) for (a, m), (b, n) in pairwise(self._times)]
         intervals.sort(key=lambda interval: interval[0] / interval[1])
@@ -123,7 +126,7 @@ class Progress:
         return f"{rate:,.0f} steps/s  left {clock_text(left)}"
 
     def _numbers(self) -> str:
-        # A dash stands for a metric that has no value yet.
+        # A metric that has no value yet is shown as a dash.
         def text_of(value: float | str) -> str:
             if isinstance(value, str):
                 return value

@@ -3,7 +3,7 @@
 A replay is a ring buffer: `storage` is a pytree whose leaves share a leading axis (the
 capacity), and `inserted` counts all rows ever inserted. Row i is at position i % capacity
 and does not change until it is overwritten. A segment holds the rows first..last-1 in the
-order of insertion. A checkpoint's manifest lists the segments that it needs.
+order of insertion. The manifest of a checkpoint lists the segments of its replay.
 """
 
 import math
@@ -20,13 +20,13 @@ from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import DamagedFileError
 
 SEGMENT_BYTES = 1 << 26
-"""Maximum size of a segment. More rows become several segments, so that a save needs
-little memory."""
+"""Maximum size of a segment. Rows that need more are split into several segments, so that a
+save needs little memory."""
 
 MERGE_BYTES = 1 << 23
-"""Maximum size of a merged segment. Small segments are merged, so that a replay of half a
-gigabyte has at most a few hundred files, however often it is saved. The limit bounds the
-work of a merge."""
+"""Maximum size of a merged segment, which bounds the work of a merge. Small segments are
+merged, so that a replay of half a gigabyte has at most a few hundred files, however often it
+is saved."""
 
 
 Replay = Any
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class SavedReplay(NamedTuple):
-    """Entry of a replay in a manifest."""
+    """Description of a saved replay, in the manifest of a checkpoint."""
 
     capacity: int
     inserted: int
@@ -78,9 +78,8 @@ def save_segments(
     oldest = max(0, inserted - capacity)
     if written and written[-1].last > inserted:
         raise ValueError(
-            f"The replay has {inserted} rows, but {written[-1].last} were saved "
-            "before. The rows of a run's replay only increase in number. Save another run in "
-            "another directory."
+            f"{written[-1].last} rows of the replay were saved before, but only {inserted} were "
+            "inserted into this replay. Save another run in another directory."
         )
     keep = [segment for segment in written if segment.last > oldest]
     first = max(oldest, keep[-1].last if keep else 0)
@@ -127,11 +126,11 @@ def _take_rows(leaves: list[jax.Array], start: Any, count: int) -> list[jax.Arra
 
 
 def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay:
-    """Load a replay; rows that were never inserted are zeros."""
+    """Load a replay, with zeros for the rows that were never inserted."""
     capacity = capacity_of(template.storage)
     if capacity != saved.capacity:
         raise ValueError(
-            f"The saved replay holds {saved.capacity} rows, but this run's holds "
+            f"The saved replay has space for {saved.capacity} rows, but that of this run for "
             f"{capacity}. Resume with the configuration of the saved run, or start a new "
             "run."
         )
@@ -165,13 +164,13 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
 
 
 def empty_replay(template: Replay) -> Replay:
-    """Return a replay of zeros with nothing inserted, with the shapes of `template`."""
+    """Return an empty replay, which has zeros in the shapes of `template`."""
     nothing = SavedReplay(capacity_of(template.storage), 0, [])
     return load_replay(Path(), template, nothing)
 
 
 def _check_segments(directory: Path, saved: SavedReplay) -> None:
-    """Check that the segments are adjacent and cover the oldest to the newest row."""
+    """Raise an error unless the segments are adjacent and cover the rows of the replay."""
     reached = max(0, saved.inserted - saved.capacity)
     for index, segment in enumerate(saved.segments):
         adjacent = segment.first <= reached if index == 0 else segment.first == reached

@@ -14,8 +14,9 @@ import numpy as np
 from orac.config.serialization import to_dict
 from orac.core import agent as agent_core
 from orac.evaluation.result import cost_column
+from orac.runs.csv_log import CsvLog
 from orac.runs.directory import RunDirectory
-from orac.runs.loggers import CsvLog, Tracker, open_trackers
+from orac.runs.trackers import Tracker, open_trackers
 from orac.training.saving import restore_checkpoint, save_checkpoint
 from orac.training.train_step import StepReport
 

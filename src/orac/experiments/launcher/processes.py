@@ -55,8 +55,8 @@ class WorkerProcess:
     def stop(self) -> None:
         """Close the worker's input, so that the worker saves a checkpoint and stops.
 
-        This also works while the worker is still importing modules. A signal would then
-        kill the worker or get lost.
+        This also works while the worker is still importing modules. At that time, a signal
+        would kill the worker or get lost.
         """
         if self.process.stdin is not None:
             # A worker that was killed no longer reads.
@@ -86,7 +86,7 @@ class WorkerProcess:
             if code == OUT_OF_MEMORY:
                 how = f"its process was out of memory ({self.log})"
             return "killed", (
-                f"{how}; it continues from its last checkpoint, now or when you run the "
+                f"{how}; the run continues from its last checkpoint, now or when you run the "
                 "same command again"
             )
         with open(self.log, "rb") as log:
@@ -107,7 +107,7 @@ class Processes:
         trackers: Sequence[str] = (),
         program: Sequence[str] = WORKER,
     ) -> None:
-        """Give each worker `threads` threads.
+        """Run up to `jobs` workers with `threads` threads each.
 
         By default, there are as many workers as the machine has processors for.
         """

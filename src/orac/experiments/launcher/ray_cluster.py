@@ -1,9 +1,9 @@
 """Backend of `schedule` that runs the workers as tasks of a Ray cluster.
 
-A task starts the same worker process as `processes`, so the results are bit-identical if
-the number of threads is the same. Checkpoints are written below `out`, which must be a path
-that every node can reach. When a node or a Ray worker is lost, Ray starts the task again
-elsewhere, and the run continues from its last checkpoint. Ray is an optional dependency
+A task starts the same worker process as `processes`. So the two backends give bit-identical
+results if the number of threads is the same. Checkpoints are written below `out`, which must
+be a path that every node can reach. If a node or a Ray worker is lost, Ray starts the task
+again elsewhere, and the run continues from its last checkpoint. Ray is an optional dependency
 (extra `ray`) and is imported only when this backend is used.
 """
 
@@ -18,7 +18,7 @@ from orac.experiments.launcher.processes import WORKER, WorkerProcess
 from orac.experiments.launcher.schedule import POLL_SECONDS, Outcome, PlannedRun
 
 RETRIES = 10
-"""Maximum number of times that Ray starts a task again after its worker was lost."""
+"""Maximum number of times that Ray starts a task again after its Ray worker was lost."""
 
 
 def supervise(folder: str, line: str, stop_file: str) -> tuple[str, str]:
@@ -88,7 +88,7 @@ class RayTasks:
         return outcomes
 
     def stop(self) -> None:
-        # Tasks on other machines can see a file, but cannot receive a signal.
+        # Tasks on other machines cannot receive a signal, but they can see a file.
         if self._stop_file is not None:
             self._stop_file.touch()
 

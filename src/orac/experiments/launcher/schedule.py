@@ -1,4 +1,4 @@
-"""Train many runs, several at a time, until all are finished or the time is used up.
+"""Train many runs, several at a time, until all are finished or a time budget is used up.
 
 `run_all` drives a `Backend`: worker processes on this machine (`processes`) or tasks of a
 Ray cluster (`ray_cluster`). A run that fails does not stop the others. On Ctrl-C, or at the
@@ -55,7 +55,8 @@ class PlannedRun:
     fresh_seed: int = 0
     """Seed of the fresh episodes."""
     cost_fn: str | None = None
-    """Cost function named on the command line, which the worker may import."""
+    """Name of the cost function that was given on the command line, so that the worker may
+    import it."""
 
     @property
     def path(self) -> Path:
@@ -72,8 +73,8 @@ class PlannedRun:
     def is_complete(self) -> bool:
         """Return whether the run is finished and has everything that was asked of it.
 
-        Its last step must have a checkpoint. If the run is to be certified, it also needs a
-        certificate, and if it is to play fresh episodes, it also needs their summary.
+        A finished run has a checkpoint of its last step. If the run is to be certified, it
+        also has a certificate. If it is to play fresh episodes, it also has their summary.
         """
         steps = Checkpoints(self.path / "checkpoints").steps()
         certified = not self.certifies or valid_certificate(self.path) is not None
@@ -81,7 +82,7 @@ class PlannedRun:
         return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
     def step(self) -> int:
-        """Return the step of the last complete row of metrics.csv, or 0."""
+        """Return the step of the last complete row of metrics.csv, or 0 if there is none."""
         try:
             # Without O_NONBLOCK, opening a pipe would wait for a writer.
             descriptor = os.open(self.path / "metrics.csv", os.O_RDONLY | os.O_NONBLOCK)
@@ -93,11 +94,11 @@ class PlannedRun:
             return 0
 
     def threads(self, default: int) -> int:
-        """Return the number of threads with which the run was started, or the default."""
+        """Return the threads with which the run was started; `default` for a new run."""
         return threads_of(self.path) or default
 
     def to_line(self, threads: int, trackers: Sequence[str]) -> str:
-        """Return the line of JSON that tells a worker process what to train."""
+        """Return the line of JSON from which a worker process reads what to train."""
         order = {
             "out": str(self.out.resolve()),
             "name": self.name,
@@ -116,7 +117,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The way a run ended: "finished", "stopped", "failed" or "killed".
+    """How a run ended. `status` is "finished", "stopped", "failed" or "killed".
 
     A stopped run can continue. A run was killed if a signal ended its process, or if memory
     ran out.
@@ -130,7 +131,7 @@ class Outcome:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Starts and stops the workers that train the runs."""
+    """Interface of an object that starts and stops workers, each of which trains one run."""
 
     @property
     def free(self) -> bool:
@@ -158,8 +159,8 @@ class Backend(Protocol):
 def check_plan(runs: Sequence[PlannedRun]) -> None:
     """Raise a `ValueError` if the directories of the runs conflict.
 
-    Every run needs its own directory. The runs in one folder must differ only in their
-    seed, because a table shows them as one row.
+    Every run needs its own directory. It must differ only in its seed from the runs that are
+    already in the same folder, because a table shows them as one row.
     """
     planned: dict[Path, PlannedRun] = {}
     on_disk: dict[Path, dict[Path, Config]] = {}
@@ -192,7 +193,7 @@ def check_same_settings(
 ) -> None:
     """Raise a `ValueError` if a config differs from others in more than the seed.
 
-    `subject` names the config's run in the message, and `others` has the configs of other
+    `subject` names the run of `config` in the message, and `others` has the configs of other
     runs by their paths.
     """
     for path, other in others.items():
@@ -220,12 +221,12 @@ def run_all(
     bar: Progress | None = None,
     when_finished: Callable[[PlannedRun], None] = lambda run: None,
 ) -> list[Outcome]:
-    """Train all runs that are not finished and return the outcome of each, in order.
+    """Train all runs that are not finished, and return the outcomes in the order of `runs`.
 
     A run whose process is killed is started once more from its last checkpoint. `signals`
     is the list that a `with stop_signals()` around this call yields, if there is one. The
-    progress is shown by `bar`, or logged if `bar` is None. `when_finished` is called with
-    every run as soon as it is finished, and with runs that were finished before.
+    progress is shown by `bar`, or logged if `bar` is None. `when_finished` is called first
+    with the runs that were finished before, and then with every run as soon as it is finished.
     """
     check_plan(runs)
     outcomes = [Outcome(run, "finished") for run in runs if run.is_complete()]
@@ -331,7 +332,7 @@ class ProgressBar:
         if running and now - self._shown_at < 1:
             return
         self._shown_at = now
-        # The last step of all parallel environments may go beyond the total.
+        # The last round of the parallel environments may go beyond the total.
         steps = [min(run.step(), run.total_steps) for run in self._runs]
         shown = {
             f"seed {run.config.seed}": f"{step / run.total_steps:.0%}"
@@ -342,7 +343,10 @@ class ProgressBar:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list; a second Ctrl-C raises KeyboardInterrupt."""
+    """Collect the signals SIGINT and SIGTERM in a list, instead of ending the process.
+
+    A Ctrl-C after another signal raises KeyboardInterrupt.
+    """
     received: list[int] = []
 
     def receive(number: int, frame: Any) -> None:

@@ -1,9 +1,9 @@
 """Train one run in its own process: start it, or resume it from its last checkpoint.
 
-`python -m orac.experiments.launcher.worker` reads one line of JSON from standard input,
-which `PlannedRun.to_line` makes. When standard input ends, because the parent process
-closed it or died, the worker saves a checkpoint and stops. The worker claims its processors
-(`runs.machine`) before it imports JAX.
+`python -m orac.experiments.launcher.worker` reads one line of JSON, made by
+`PlannedRun.to_line`, from standard input. When standard input ends, because the parent
+process closed it or died, the worker saves a checkpoint and stops. The worker claims its
+processors (`runs.machine`) before it imports JAX.
 """
 
 import json
@@ -21,18 +21,17 @@ if TYPE_CHECKING:
     from orac.api import Agent
 
 FINISHED, STOPPED, OUT_OF_MEMORY = 0, 130, 137
-"""Exit codes; any other code means that the run failed. Shells also report 137 for a process
-that the system killed because memory ran out."""
+"""Exit codes of a worker; any other code means that the run failed. Shells also report 137 for
+a process that the system killed because memory ran out."""
 FRESH_FILE = "fresh_evaluation.json"
-"""File with a summary of fresh episodes of the delivered policy, if they are asked for."""
+"""File with a summary of the fresh episodes of `PlannedRun.fresh_episodes`."""
 LOCK_SECONDS = 300.0
-"""Maximum number of seconds to wait until an earlier process of a run releases the run's
-directory."""
+"""Maximum time to wait for an earlier process of the same run to release its directory."""
 
 
 def main() -> int:
     """Train the run that standard input describes and return the exit code."""
-    # A process started in the background ignores Ctrl-C unless it sets the handler itself.
+    # A process that was started in the background ignores SIGINT unless it sets a handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # The training loop replaces this handler with one that saves a checkpoint first.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(STOPPED))
@@ -64,8 +63,9 @@ def watch_parent(parent_gone: threading.Event) -> None:
 
 
 def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool:
-    """Train until the run ends or the event is set; return whether it reached its end."""
-    # These are imported late, because XLA counts the processors when JAX starts.
+    """Train until the run is finished or the event is set; return whether it is finished."""
+    # These modules import JAX, which counts the processors when it starts. So `main` claims
+    # the processors before this.
     from orac.api.agent import Agent
     from orac.api.environments import choose_env
     from orac.config import serialization
