@@ -18,6 +18,7 @@ from pathlib import Path
 from orac.api.agent import Agent
 from orac.cli.options import parse_seeds
 from orac.config import overrides, presets
+from orac.envs.gym_adapter.costs import allow_module
 from orac.runs.machine import claim_processors, describe_machine
 
 FRESH_SEED = 1_000_000
@@ -27,6 +28,8 @@ FRESH_SEED = 1_000_000
 def main() -> None:
     """Train every seed that has no row yet."""
     options = parse_options()
+    for module in options.modules:
+        allow_module(module)
     if options.threads:
         claim_processors(options.threads)
     for seed in options.seeds:
@@ -49,6 +52,13 @@ def parse_options() -> argparse.Namespace:
     option("--set", action="append", default=[], dest="assignments")
     option("--episodes", type=int, default=1000, help="fresh episodes per run")
     option("--threads", type=int, default=1)
+    option(
+        "--import",
+        action="append",
+        default=[],
+        dest="modules",
+        help="module that --set env.cost_fn=MODULE:NAME may name; can be repeated",
+    )
     option(
         "--out", type=Path, help="directory of the runs; by default they are deleted"
     )
