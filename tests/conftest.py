@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.memory import drop_compiled_programs
+
 ROOT = Path(__file__).parent.parent
 # Compiling is most of what these tests do. Later runs, subprocesses and other checkouts of
 # the same user reuse the compiled programs, also small ones, of which a test can have a
@@ -17,9 +19,6 @@ ROOT = Path(__file__).parent.parent
 CACHE = Path.home() / ".cache" / "orac-tests" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-
-MAPS, MAX_MAPS = Path("/proc/self/maps"), 30_000
-"""A compiled program has several memory maps, and Linux allows 65,530 of them by default."""
 
 LONGEST = """
 test_docs_run.py training/test_probes.py training/test_resume.py test_golden.py
@@ -60,11 +59,10 @@ def pytest_make_collect_report(collector):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def drop_compiled_programs():
-    """Forget compiled programs before a process has too many of them, and crashes."""
+def limit_memory():
+    """Forget compiled programs after a file of tests, if there are too many."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
-        sys.modules["jax"].clear_caches()
+    drop_compiled_programs()
 
 
 def run(*words, cwd="/", **variables):

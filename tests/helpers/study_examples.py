@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from helpers.memory import drop_compiled_programs
 from helpers.synthetic_runs import write_run
 from orac.experiments.launcher.schedule import Outcome
 from orac.experiments.launcher.worker import train_or_resume
@@ -136,4 +137,5 @@ class WorkerPool:
 def train_in_pool(line):
     """Train the run of a worker's order and return its status."""
     finished = train_or_resume(json.loads(line), threading.Event())
+    drop_compiled_programs()
     return "finished" if finished else "stopped"
