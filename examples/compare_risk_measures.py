@@ -15,7 +15,7 @@ import numpy as np
 
 import orac
 from orac.api import evaluate_baseline
-from orac.evaluation.result import risk_of_episodes
+from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.rollout import baseline_config
 
 MAZE, LIMIT = "orac/GuardedMaze-v0", 5.0

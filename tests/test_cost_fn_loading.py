@@ -12,7 +12,7 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.config import serialization
-from orac.envs.gym_adapter.costs import NotImported, cost_fn_from_file
+from orac.envs.user_code import NotImported, cost_fn_from_file
 from orac.runs.directory import read_meta, run_path
 from orac.training.saving import load_agent
 

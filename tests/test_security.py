@@ -39,8 +39,8 @@ from orac.config.schema import (
     TrainingConfig,
 )
 from orac.config.validation import NonFiniteError, check_path
-from orac.envs.gym_adapter import costs
-from orac.evaluation.result import Episodes
+from orac.envs import user_code
+from orac.evaluation.episodes import Episodes
 from orac.experiments.run_study import write_rendering
 from orac.reports import html, matplotlib_figures, report, run_reader
 from orac.reports.run_reader import Results, read_results
@@ -545,7 +545,7 @@ def own_module(tmp_path, monkeypatch):
     (tmp_path / "own_module.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(costs, "ALLOWED_MODULES", set())
+    monkeypatch.setattr(user_code, "ALLOWED_MODULES", set())
     yield tmp_path / "imported"
     sys.modules.pop("own_module", None)
 
@@ -579,18 +579,18 @@ def test_a_module_that_the_command_line_names_is_imported(own_module, capsys):
 
 
 def test_a_file_names_only_functions_that_the_module_defines(own_module):
-    costs.allow_module("own_module")
-    assert costs.cost_fn_from_file("own_module:cost")(0, 0, 0, {}) == 0
+    user_code.allow_module("own_module")
+    assert user_code.cost_fn_from_file("own_module:cost")(0, 0, 0, {}) == 0
     with pytest.raises(ValueError, match="must be defined in own_module"):
-        costs.cost_fn_from_file("own_module:hypot")
-    with pytest.raises(costs.NotImported):
-        costs.cost_fn_from_file("os:system")
+        user_code.cost_fn_from_file("own_module:hypot")
+    with pytest.raises(user_code.NotImported):
+        user_code.cost_fn_from_file("os:system")
 
 
 @pytest.mark.parametrize("module", [".own", "own/module", "", "own-module"])
 def test_what_is_no_module_is_refused_in_a_sentence(module):
     with pytest.raises(ValueError, match="must name a module"):
-        costs.allow_module(module)
+        user_code.allow_module(module)
 
 
 # Memory, signals and the compilation cache.

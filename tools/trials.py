@@ -18,7 +18,7 @@ from pathlib import Path
 from orac.api.agent import Agent
 from orac.cli.options import parse_seeds
 from orac.config import overrides, presets
-from orac.envs.gym_adapter.costs import allow_module
+from orac.envs.user_code import allow_module
 from orac.runs.machine import claim_processors, describe_machine
 
 FRESH_SEED = 1_000_000

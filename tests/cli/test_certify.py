@@ -16,7 +16,7 @@ from orac.cli.main import main
 from orac.cli.train import finish
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.certification import Certification, Look
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes
 from orac.training import delivery
 
 

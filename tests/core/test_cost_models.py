@@ -21,7 +21,7 @@ from orac.core.risk_forms.implicit import (
     level_quantiles,
     tail_levels,
 )
-from orac.evaluation import result
+from orac.evaluation import episodes
 
 FORMS = ("scalar", "quantile", "implicit", "dual")
 CONSTRAINTS = (Constraint("a", limit=4.0, tail=0.25), Constraint("b", limit=8.0))
@@ -254,7 +254,7 @@ def test_critics_and_the_tables_of_an_evaluation_have_one_risk_function(monkeypa
     monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven)
     assert (risk_at(jax.random.key(0), members, rows, problem, config) == 7).all()
     monkeypatch.setattr(risk, "risk_of", lambda quantiles, weights: seven[0, 0])
-    assert result.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
+    assert episodes.risk_of_episodes(np.array([1.0, 2.0]), risk.cvar(0.5)) == 7
     assert "the same function, `risk.risk_of`" in (result.__doc__ or "")
 
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 from orac.config.schema import RiskMeasure
 from orac.core import risk
-from orac.evaluation.result import value_at_risk
+from orac.evaluation.episodes import value_at_risk
 
 DTYPES = ("float32", "float64")
 COHERENT = (

@@ -11,7 +11,7 @@ from orac.envs.base import EnvSpec
 from orac.evaluation import certification
 from orac.evaluation.certification import certify_candidates, validation_episodes
 from orac.evaluation.cvar_bounds import cvar_upper_bound
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes
 
 LIMIT = Constraint("cost", limit=5.0, tail=0.5)
 

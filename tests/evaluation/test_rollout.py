@@ -19,7 +19,7 @@ from orac.envs.baselines import long_path, short_path
 from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation import rollout
-from orac.evaluation.result import summarise
+from orac.evaluation.episodes import summarise
 from orac.evaluation.rollout import (
     check_video_path,
     record_episodes,

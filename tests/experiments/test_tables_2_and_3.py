@@ -7,7 +7,7 @@ from helpers.study_examples import write_synthetic_runs
 from orac.experiments.records import collect
 from orac.experiments.run_study import STUDIES
 from orac.experiments.study import with_settings
-from orac.reports.seed_statistics import average_curves, evaluation_curve
+from orac.reports.report_metrics import average_curves, evaluation_curve
 
 
 def test_band_is_the_interval_or_half_a_standard_deviation(tmp_path):

@@ -233,7 +233,7 @@ def collect(key, state, env, config):
     """One round of acting, as the training loop does it, without its gradient steps."""
     act_key, env_key, pivot_key = jax.random.split(key, 3)
     learner = learner_for(env.spec, config)
-    action, _ = device_loop.choose_action(act_key, state, learner, config)
+    action, _ = train_step.choose_action(act_key, state, learner, config)
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )

@@ -12,8 +12,8 @@ from orac.cli.main import main
 from orac.reports import report
 from orac.reports.charts import pooled_costs, report_charts
 from orac.reports.compare import compare
+from orac.reports.report_metrics import evaluation_curve, seed_values
 from orac.reports.run_reader import find_runs, read_results, read_run
-from orac.reports.seed_statistics import evaluation_curve, seed_values
 from orac.reports.tables import to_text
 
 

@@ -7,17 +7,17 @@ import pytest
 
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.core.risk import cvar
-from orac.evaluation.result import risk_of_episodes, value_at_risk
+from orac.evaluation.episodes import risk_of_episodes, value_at_risk
 from orac.reports import charts, report
 from orac.reports.matplotlib_figures import draw_line_charts
 from orac.reports.plotly_figures import to_plotly
-from orac.reports.run_reader import read_results
-from orac.reports.seed_statistics import (
+from orac.reports.report_metrics import (
     average_curves,
     bootstrap_interval,
     evaluation_curve,
     seed_values,
 )
+from orac.reports.run_reader import read_results
 
 
 def test_report_has_every_chart_in_order(results):

@@ -16,8 +16,8 @@ from orac.reports.compare import (
     find_wins,
     match_groups,
 )
+from orac.reports.report_metrics import seed_values
 from orac.reports.run_reader import Group, Run, read_results
-from orac.reports.seed_statistics import seed_values
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orac.reports import charts, plotly_figures
-from orac.reports.seed_statistics import Curve, average_curves
+from orac.reports.report_metrics import Curve, average_curves
 
 
 def test_plotly_shows_the_lines_and_limits_of_a_chart(results, groups):

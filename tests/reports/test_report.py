@@ -13,8 +13,8 @@ from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.cli.main import main
 from orac.evaluation.seed_intervals import interquartile_mean, mean_interval
 from orac.reports import report
+from orac.reports.report_metrics import seed_mean, seed_values
 from orac.reports.run_reader import read_results
-from orac.reports.seed_statistics import seed_mean, seed_values
 from orac.reports.tables import cell
 
 

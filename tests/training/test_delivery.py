@@ -11,7 +11,7 @@ import pytest
 from helpers.agent_examples import make_agent, small_config
 from orac.config.schema import Constraint, EnvConfig, MultiplierConfig, TrainingConfig
 from orac.core.agent import deployed_policy
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes
 from orac.training import delivery
 
 MAZE = "orac/GuardedMaze-v0"

@@ -14,9 +14,8 @@ from orac.core import agent as agent_core
 from orac.core import replay
 from orac.envs.base import EnvSpec, Step
 from orac.training import device_loop
-from orac.training.device_loop import shift_radius_at
 from orac.training.state import empty_replay, learner_for
-from orac.training.train_step import update_if_due
+from orac.training.train_step import shift_radius_at, update_if_due
 
 MAZE = "orac/GuardedMaze-v0"
 SMALL = {

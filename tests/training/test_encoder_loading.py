@@ -13,7 +13,7 @@ from helpers import encoder_examples as examples
 from helpers.encoder_examples import CONVOLUTION, Screen
 from orac.cli.main import main
 from orac.config import serialization
-from orac.envs.gym_adapter.costs import ALLOWED_MODULES, NotImported, allow_module
+from orac.envs.user_code import ALLOWED_MODULES, NotImported, allow_module
 from orac.runs.directory import read_meta, run_path
 from orac.training.encoder_loading import (
     checked_pair,

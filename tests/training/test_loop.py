@@ -22,7 +22,7 @@ from orac.config.schema import (
     MultiplierConfig,
     TrainingConfig,
 )
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes
 from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery

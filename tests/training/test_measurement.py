@@ -19,7 +19,7 @@ from orac.config.schema import (
 )
 from orac.core import agent as agent_core
 from orac.core import risk
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes, risk_and_error
 from orac.training import measurement
 from orac.training.state import problem_for
 
@@ -169,7 +169,7 @@ def test_sac_lagrangian_holds_the_mean_whatever_the_tail():
 
 def test_the_jackknife_error_of_a_mean_is_its_standard_error():
     costs = np.random.default_rng(1).exponential(2.0, 50)
-    value, error = measurement.risk_and_error(costs, RiskMeasure("mean"))
+    value, error = risk_and_error(costs, RiskMeasure("mean"))
     assert value == pytest.approx(costs.mean(), rel=1e-6)
     assert error == pytest.approx(costs.std(ddof=1) / math.sqrt(50), rel=1e-4)
 
@@ -178,8 +178,7 @@ def test_the_jackknife_error_of_cvar_agrees_with_simulation():
     generator = np.random.default_rng(2)
     measure = RiskMeasure("cvar", 0.25)
     pairs = [
-        measurement.risk_and_error(generator.exponential(2.0, 100), measure)
-        for _ in range(200)
+        risk_and_error(generator.exponential(2.0, 100), measure) for _ in range(200)
     ]
     values, errors = np.array(pairs).T
     assert errors.mean() == pytest.approx(values.std(), rel=0.2)

@@ -13,7 +13,7 @@ from orac.config import presets
 from orac.config.schema import Constraint, EvaluationConfig, MultiplierConfig
 from orac.core.agent import AgentState
 from orac.envs.base import EnvSpec
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes
 from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes
 from orac.training.device_loop import DeviceRunner

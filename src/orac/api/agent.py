@@ -34,16 +34,11 @@ from orac.core.agent import (
 )
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
-from orac.envs.gym_adapter.costs import (
-    CostFn,
-    can_be_imported,
-    cost_fn_location,
-    stop_script,
-)
+from orac.envs.user_code import CostFn, can_be_imported, cost_fn_location, stop_script
 from orac.evaluation import certification
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.cvar_bounds import Certificate
-from orac.evaluation.result import Episodes, certify, cost_column
+from orac.evaluation.episodes import Episodes, certify, cost_column
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves

@@ -15,8 +15,8 @@ from orac.api.environments import name_of_env
 from orac.config import overrides, presets
 from orac.config.schema import Config, Constraint
 from orac.config.validation import check_range, shown, unknown_name
-from orac.envs.gym_adapter.costs import CostFn
 from orac.envs.gym_adapter.make import make_host
+from orac.envs.user_code import CostFn
 from orac.training.encoder_loading import EncoderPair
 
 Options = ParamSpec("Options")

@@ -20,16 +20,16 @@ from orac.config.validation import check_choice
 from orac.envs.base import EnvSpec
 from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
 from orac.envs.brax_adapter import adapt as adapt_brax
-from orac.envs.gym_adapter.costs import (
+from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
+from orac.envs.gym_adapter.vector import HostEnv
+from orac.envs.registry import is_library_id
+from orac.envs.user_code import (
     CostFn,
     check_env_module,
     cost_fn_from_file,
     import_cost_fn,
     name_of_cost_fn,
 )
-from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
-from orac.envs.gym_adapter.vector import HostEnv
-from orac.envs.registry import is_library_id
 from orac.runs.directory import read_meta
 from orac.runs.machine import check_memory
 from orac.training.device_loop import DeviceRunner

@@ -13,7 +13,7 @@ from orac.config.validation import check_range, shown
 from orac.envs import registry
 from orac.envs.base import EnvSpec
 from orac.envs.baselines import make_baseline
-from orac.evaluation.result import Episodes, cost_column, summarise
+from orac.evaluation.episodes import Episodes, cost_column, summarise
 from orac.evaluation.rollout import roll_out
 from orac.reports.charts import evaluation_histogram
 from orac.reports.matplotlib_figures import draw_histogram

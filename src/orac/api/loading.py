@@ -21,7 +21,7 @@ from orac.config import serialization
 from orac.config.schema import Config, Encoder
 from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
-from orac.envs.gym_adapter.costs import can_be_imported
+from orac.envs.user_code import can_be_imported
 from orac.runs.arrays import TemplateMismatchError
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, certificate_problem, read_config

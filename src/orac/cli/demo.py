@@ -29,7 +29,7 @@ from orac.core import risk
 from orac.envs.baselines import short_path
 from orac.envs.maze.drawing import draw_text, plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.result import risk_of_episodes
+from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.rollout import DevicePolicy, record_episodes
 from orac.reports.matplotlib_figures import save_figure
 from orac.runs.atomic_io import make_directory

@@ -21,7 +21,7 @@ from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
 from orac.evaluation.cvar_bounds import Certificate, violation_sentence
-from orac.evaluation.result import bound_of, certify, cost_noun, costs_of
+from orac.evaluation.episodes import bound_of, certify, cost_noun, costs_of
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,

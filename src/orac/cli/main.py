@@ -39,8 +39,8 @@ COMMANDS = {
         "certify that a run's policy is within its limits",
         add_certify_options,
     ),
-    "report": ("studies", "write a page or tables about runs", add_report_options),
-    "compare": ("studies", "compare two sets of runs", add_compare_options),
+    "report": ("reports", "write a page or tables about runs", add_report_options),
+    "compare": ("reports", "compare two sets of runs", add_compare_options),
     "reproduce": ("studies", "run a study of the paper", add_reproduce_options),
     "sweep": ("studies", "run all combinations of a grid file", add_sweep_options),
     "tune": ("studies", "search for better settings with Optuna", add_tune_options),
@@ -133,7 +133,7 @@ def import_command(
     command also has the `--cost-bound` that the run was started with.
     """
     from orac.api.environments import cost_bound_options
-    from orac.envs.gym_adapter.costs import search_path
+    from orac.envs.user_code import search_path
     from orac.runs.directory import read_meta
 
     command = shlex.join(["orac", *typed, *missing])
@@ -237,7 +237,7 @@ def prepare(options: argparse.Namespace) -> None:
 
         enable_compilation_cache()
     if imports:
-        from orac.envs.gym_adapter.costs import allow_module
+        from orac.envs.user_code import allow_module
 
         for module in imports:
             allow_module(module)

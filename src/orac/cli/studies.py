@@ -1,49 +1,17 @@
-"""Commands for many runs: `orac report`, `compare`, `reproduce`, `sweep` and `tune`."""
+"""Commands that train many runs: `orac reproduce`, `sweep` and `tune`."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from orac.cli.train import MAX_PROCESSES, resolve_config
 from orac.config.validation import check_choice, check_count
-from orac.envs.gym_adapter.costs import allow_module
 from orac.envs.registry import is_library_id
+from orac.envs.user_code import allow_module
 from orac.experiments import run_study
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import with_settings
 from orac.experiments.sweep import read_grid
-from orac.reports import report, tables
-from orac.reports.behaviour import save_pictures
-from orac.reports.compare import compare
-from orac.reports.matplotlib_figures import save_figures
-from orac.reports.run_reader import read_results
 from orac.runs.directory import safe_name
-
-
-def run_report(options: argparse.Namespace) -> int:
-    """Write or print a report, and save figures if `--figures` is given."""
-    if options.out or options.format in (None, "html"):
-        out = options.out or Path("report.html")
-        print(f"Report: {report.write(options.paths, out, options.format)}")
-    else:
-        print(report.render(options.paths, options.format), end="")
-    if (report.format_of(options.out) if options.out else options.format) == "csv":
-        # A CSV table has no place for the notes on incomplete runs.
-        for note in read_results(options.paths).notes:
-            print(f"note: {note}", file=sys.stderr)
-    if options.figures:
-        results = read_results(options.paths)
-        paths = save_figures(results, options.figures, ".pdf")
-        paths += save_pictures(results, options.figures, ".pdf")
-        print("\n".join(f"Figure: {path}" for path in paths))
-    return 0
-
-
-def run_compare(options: argparse.Namespace) -> int:
-    """Print tables that compare two sets of runs."""
-    to_format = getattr(tables, f"to_{options.format}")
-    print("\n".join(map(to_format, compare(options.ours, options.theirs))), end="")
-    return 0
 
 
 def run_reproduce(options: argparse.Namespace) -> int:

@@ -111,7 +111,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     ones are resumed, so the same command continues after a stop.
     """
     from orac.api.agent import short_run
-    from orac.envs.gym_adapter.costs import allow_module
+    from orac.envs.user_code import allow_module
     from orac.experiments.launcher import processes
     from orac.experiments.launcher.schedule import PlannedRun, run_all, stop_signals
     from orac.experiments.run_study import UNFINISHED, exit_code
@@ -254,14 +254,14 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, {seeds or f'seed {config.seed}'}"]
     if config.agent.follows_episodes:
-        from orac.training.measurement import limited_measure, window_size
+        from orac.training.measurement import window_size
 
         share = 1 - config.agent.multiplier.margin
         return "\n".join(
             [
                 *lines,
                 *(
-                    f"  {constraint.name}: {limited_measure(constraint, config)} of at most "
+                    f"  {constraint.name}: {config.limited_measure(constraint)} of at most "
                     f"{constraint.limit:g} per episode, measured over the last "
                     f"{window_size(config):,} episodes of the deployed policy; "
                     f"the multiplier aims at {share * constraint.limit:g}"

@@ -700,3 +700,7 @@ class Config:
                 f"which is {updates}, got {self.agent.actor_every}. Use 1, or more "
                 "environments."
             )
+
+    def limited_measure(self, constraint: Constraint) -> RiskMeasure:
+        """Return the risk measure that training limits; for SAC-Lagrangian, the mean."""
+        return RiskMeasure("mean") if self.algo == "sac-lag" else constraint.measure

@@ -28,7 +28,13 @@ from orac.evaluation.cvar_bounds import (
     round_up,
     sample_cvar,
 )
-from orac.evaluation.result import Episodes, bound_of, costs_of, pool, risk_of_episodes
+from orac.evaluation.episodes import (
+    Episodes,
+    bound_of,
+    costs_of,
+    pool,
+    risk_of_episodes,
+)
 from orac.evaluation.rollout import MAX_EPISODES
 from orac.evaluation.seed_intervals import check_level
 

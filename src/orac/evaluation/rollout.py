@@ -2,7 +2,7 @@
 
 `roll_out` (JAX environments, compiled) and `roll_out_host` (Gymnasium environments) return
 the totals of every episode, because tail metrics cannot be computed from means.
-`result.summarise` computes means and CVaR from these totals.
+`episodes.summarise` computes means and CVaR from these totals.
 `record_episodes` returns every step, with the rendered frames of a Gymnasium environment,
 and `record_video` writes such frames to a file. A policy is a function that turns a batch of
 observations into actions.
@@ -32,9 +32,9 @@ from orac.config.validation import (
 )
 from orac.envs.base import Environment, Step, reset_batch
 from orac.envs.baselines import check_baseline
-from orac.envs.gym_adapter.costs import check_env_module
 from orac.envs.gym_adapter.vector import HostEnv, derive_seeds
-from orac.evaluation.result import Episodes
+from orac.envs.user_code import check_env_module
+from orac.evaluation.episodes import Episodes
 
 MAX_BATCH = 10_000
 """Largest number of episodes played at once, because each needs memory for an environment."""

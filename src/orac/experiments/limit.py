@@ -11,7 +11,7 @@ from statistics import median
 
 from orac.config import overrides, presets
 from orac.config.schema import Config, Constraint
-from orac.envs.gym_adapter.costs import allow_module
+from orac.envs.user_code import allow_module
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.tables import Table
 

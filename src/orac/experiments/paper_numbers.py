@@ -16,7 +16,7 @@ from typing import Any
 from orac.config import overrides
 from orac.config.schema import Config
 from orac.experiments.study import CaseResults, missing_notes
-from orac.reports.seed_statistics import seed_mean, seed_values
+from orac.reports.report_metrics import seed_mean, seed_values
 from orac.reports.tables import Table, cell, span
 
 AGENTS = {

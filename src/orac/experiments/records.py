@@ -29,13 +29,14 @@ from orac.config.reading import read_text
 from orac.config.schema import Config
 from orac.core.risk import cvar
 from orac.envs.registry import metrics_of
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.experiments.launcher.schedule import (
     PlannedRun,
     check_same_settings,
     run_directories,
 )
 from orac.experiments.study import Case, CaseResults, Study
+from orac.reports.report_metrics import SeedCurve, evaluation_curve, seed_values
 from orac.reports.run_reader import (
     Columns,
     DeliveredPolicy,
@@ -44,7 +45,6 @@ from orac.reports.run_reader import (
     Run,
     read_run,
 )
-from orac.reports.seed_statistics import SeedCurve, evaluation_curve, seed_values
 from orac.reports.tables import to_csv
 from orac.runs.atomic_io import disk_errors, make_directory, write_text
 from orac.runs.directory import read_config, run_path, valid_certificate

@@ -14,7 +14,7 @@ from typing import Any
 
 from orac.config.validation import check_choice
 from orac.envs import registry
-from orac.envs.gym_adapter.costs import check_env_module, cost_fn_from_file
+from orac.envs.user_code import check_env_module, cost_fn_from_file
 from orac.experiments import ablations, limit, table1, tables_2_and_3
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
@@ -28,7 +28,7 @@ from orac.experiments.launcher.schedule import (
 from orac.experiments.records import collect, read_record, read_row, update_record
 from orac.experiments.study import Study, plan
 from orac.reports.matplotlib_figures import figure_bytes
-from orac.reports.seed_statistics import BANDS
+from orac.reports.report_metrics import BANDS
 from orac.reports.tables import Table, to_latex, to_markdown, to_text
 from orac.runs.atomic_io import make_directory, write_bytes, write_text
 from orac.training.encoder_loading import encoder_of_file

@@ -23,7 +23,7 @@ from orac.api import load
 from orac.config import overrides, presets
 from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.evaluation.rollout import record_episodes
 from orac.evaluation.seed_intervals import Interval, mean_interval, proportion_interval
 from orac.experiments import paper_numbers
@@ -36,8 +36,8 @@ from orac.experiments.study import (
 )
 from orac.reports.charts import curve_chart
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
+from orac.reports.report_metrics import recorded_curve, seed_values
 from orac.reports.run_reader import RecordedRun
-from orac.reports.seed_statistics import recorded_curve, seed_values
 from orac.reports.tables import Table, cell
 
 TITLE = "Convergence to the long path in GuardedMaze"

@@ -25,7 +25,7 @@ from orac.config.reading import read_text
 from orac.config.schema import Config
 from orac.config.validation import check_count, check_range, import_extra
 from orac.evaluation.certification import episodes_for_tails
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.launcher.schedule import (
     POLL_SECONDS,
@@ -42,8 +42,8 @@ from orac.experiments.search_space import (
     with_values,
 )
 from orac.reports import tuning_page
+from orac.reports.report_metrics import evaluation_curve
 from orac.reports.run_reader import count, read_run
-from orac.reports.seed_statistics import evaluation_curve
 from orac.reports.tables import Table, number, to_text
 from orac.reports.tuning_page import Axis, Point, shown_value
 from orac.runs.atomic_io import make_directory, write_text

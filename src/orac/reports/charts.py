@@ -15,10 +15,9 @@ import numpy as np
 from orac.config.schema import Constraint
 from orac.core.risk import cvar
 from orac.evaluation.cvar_bounds import round_up
-from orac.evaluation.result import cost_column, risk_of_episodes, value_at_risk
+from orac.evaluation.episodes import cost_column, risk_of_episodes, value_at_risk
 from orac.evaluation.seed_intervals import performance_profile
-from orac.reports.run_reader import Group, Run, constraints_of, cost_names, count
-from orac.reports.seed_statistics import (
+from orac.reports.report_metrics import (
     Curve,
     Metric,
     SeedCurve,
@@ -31,7 +30,7 @@ from orac.reports.seed_statistics import (
     seed_values,
     single_run_curve,
 )
-from orac.training.measurement import limited_measure
+from orac.reports.run_reader import Group, Run, constraints_of, cost_names, count
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can tell apart."""
@@ -232,7 +231,7 @@ def _delivered_mark(group: Group, run: Run, place: int) -> Mark | None:
     """
     policy, config = run.delivered, run.config
     constraint = config.constraints[place]
-    if policy is None or limited_measure(constraint, config) != constraint.measure:
+    if policy is None or config.limited_measure(constraint) != constraint.measure:
         return None
     certified = ""
     if policy.bounds:
@@ -255,7 +254,7 @@ def learning_charts(
     """Return charts of reward, mean cost and CVaR of cost in evaluations against steps.
 
     `heading` is the first part of the first title. `tails` are the tails of CVaR, by default
-    those of the groups' constraints on that cost. `band` is one of `seed_statistics.BANDS`.
+    those of the groups' constraints on that cost. `band` is one of `report_metrics.BANDS`.
     Groups without runs are left out.
     """
     groups = [group for group in groups if group.runs]
@@ -329,7 +328,7 @@ def curve_chart(
     """Return the chart of a number against environment steps, averaged over seeds.
 
     `read` returns the curve of one run. `key` is the key of the number, from which
-    `seed_statistics.bounds_of` finds its range. `band` is one of `seed_statistics.BANDS`.
+    `report_metrics.bounds_of` finds its range. `band` is one of `report_metrics.BANDS`.
     """
     end = _last_step(groups)
     lines = [_group_line(group, key, read, band, end) for group in groups]

@@ -15,23 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from orac.config.overrides import flat_config
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.evaluation.seed_intervals import (
     ALL_EQUAL,
     Interval,
     difference_interval,
     probability_of_improvement,
 )
-from orac.reports.run_reader import (
-    Group,
-    Results,
-    comparison_notes,
-    count,
-    differing_fields,
-    full_label,
-    read_results,
-)
-from orac.reports.seed_statistics import (
+from orac.reports.report_metrics import (
     LEVEL,
     Metric,
     SeedValues,
@@ -41,6 +32,15 @@ from orac.reports.seed_statistics import (
     seed_mean,
     seed_values,
     summary_metrics,
+)
+from orac.reports.run_reader import (
+    Group,
+    Results,
+    comparison_notes,
+    count,
+    differing_fields,
+    full_label,
+    read_results,
 )
 from orac.reports.tables import Table, cell
 

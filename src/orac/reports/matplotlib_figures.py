@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orac.config.validation import import_extra
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.reports import charts
 from orac.reports.charts import COLOURS, INK, CostHistogram, Line, LineChart
 from orac.reports.run_reader import Results, cost_names, count

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from orac.reports.charts import COLOURS, INK, Chart, CostHistogram
+from orac.reports.report_metrics import Curve
 from orac.reports.run_reader import count
-from orac.reports.seed_statistics import Curve
 
 _AXIS = {"gridcolor": "#E6E6E6", "zeroline": False, "automargin": True}
 _DASHES = ("solid", "dash", "dashdot", "dot")

@@ -13,12 +13,11 @@ import numpy as np
 
 from orac.config.validation import check_choice
 from orac.evaluation.cvar_bounds import percent, round_up
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.evaluation.seed_intervals import Interval, interquartile_mean
 from orac.reports.compare import config_table, describe_wins, find_wins
 from orac.reports.html import make_page
-from orac.reports.run_reader import Group, Results, read_results
-from orac.reports.seed_statistics import (
+from orac.reports.report_metrics import (
     LEVEL,
     Metric,
     SeedValues,
@@ -29,9 +28,9 @@ from orac.reports.seed_statistics import (
     seed_values,
     summary_metrics,
 )
+from orac.reports.run_reader import Group, Results, read_results
 from orac.reports.tables import Table, cell, number, span, to_csv, to_latex, to_markdown
 from orac.runs.atomic_io import make_directory, write_text
-from orac.training.measurement import limited_measure
 
 SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 FORMATS = tuple(SUFFIXES.values())
@@ -117,7 +116,7 @@ def _delivered_table(groups: Sequence[Group]) -> Table | None:
                 continue
             risks = [
                 f"{'' if c.name == 'cost' else f'{c.name}: '}{number(risk)} "
-                f"({limited_measure(c, config)}, limit {c.limit:g})"
+                f"({config.limited_measure(c)}, limit {c.limit:g})"
                 for c, risk in zip(config.constraints, policy.risk, strict=True)
             ]
             certificate = "not certified" if policy.refused else "none"

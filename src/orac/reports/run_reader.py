@@ -46,7 +46,7 @@ MAX_CELLS = 100_000_000
 MAX_STEP = 1 << 53
 """Numbers of steps are below this, so that a double represents them exactly."""
 SUMMARY_KEYS = ("episodes", "reward/", "length/", "cost/", "env/")
-"""Prefixes of the keys that `evaluation.result.summarise` returns."""
+"""Prefixes of the keys that `evaluation.episodes.summarise` returns."""
 _MAX_LABEL_FIELDS = 2
 """If more fields than this differ, a label has the name of the runs' folder instead."""
 _MAX_LISTED_EVALUATIONS = 3

@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Int
 from orac.config.schema import Config
 from orac.core.agent import AgentState, PolicyState, deployed_policy
 from orac.envs import registry
-from orac.evaluation.result import Episodes, pool
+from orac.evaluation.episodes import Episodes, pool, risk_of_costs
 from orac.runs.directory import valid_certificate
-from orac.training.measurement import limited_measure, risk_of_costs
 
 MAX_CANDIDATES = 10
 """Maximum number of stored candidates within the limits."""
@@ -95,7 +94,7 @@ def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
     """Return the measured risk of these episodes for each constraint."""
     return np.array(
         [
-            risk_of_costs(episodes.cost[:, m], limited_measure(constraint, config))
+            risk_of_costs(episodes.cost[:, m], config.limited_measure(constraint))
             for m, constraint in enumerate(config.constraints)
         ]
     )
@@ -269,7 +268,7 @@ def retest_episodes(config: Config, episode_length: int | None) -> int:
     It always plays at least one episode.
     """
     tails = [
-        limited_measure(c, config).parameter if c.risk == "cvar" else 0.2
+        config.limited_measure(c).parameter if c.risk == "cvar" else 0.2
         for c in config.constraints
     ]
     wanted = math.ceil(RETEST_TAIL / min(tails, default=1.0))

@@ -15,10 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from orac.config.schema import Config
-from orac.core import agent as agent_core
-from orac.core import exploration
 from orac.core.agent import Learner, PolicyState
-from orac.core.types import Metrics
 from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
 from orac.training.state import (
@@ -38,6 +35,7 @@ from orac.training.train_step import (
     StepBatch,
     StepReport,
     TrainState,
+    choose_action,
     store_and_update,
 )
 from orac.training.xla import compiler_options
@@ -222,45 +220,3 @@ def to_step_batch(
         truncated=step.truncated,
         metrics=step.metrics,
     )
-
-
-def choose_action(
-    key: Key[Array, ""], state: TrainState, learner: Learner, config: Config
-) -> tuple[Float[Array, "env action"], Metrics]:
-    """Return an action for every environment, and metrics.
-
-    Actions are uniformly random before step `training.learning_starts`. After that, the
-    behaviour policy chooses them.
-    """
-    env_steps = state.rounds * config.training.num_envs
-    shape = (config.training.num_envs, learner.problem.action_size)
-
-    def behaviour() -> tuple[Array, Metrics]:
-        return agent_core.act(
-            key,
-            state.agent,
-            state.observation,
-            state.context,
-            shift_radius_at(env_steps, config),
-            learner,
-        )
-
-    def uniform() -> tuple[Array, Metrics]:
-        action = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
-        return action, agent_core.no_shift_metrics(learner)
-
-    return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)
-
-
-def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
-    """Return the radius of the exploration shift after this many environment steps."""
-    settings = config.agent.exploration
-    radius = settings.shift_radius
-    if settings.radius_is_kl:
-        radius = exploration.radius_from_kl(radius)
-    if not settings.decay:
-        return jnp.float32(radius)
-    horizon = config.training.horizon
-    left = jnp.clip(1 - env_steps / horizon, 0, 1)
-    # Numerics: because of rounding, env_steps / horizon may be below 1 at the horizon.
-    return jnp.float32(radius) * jnp.where(env_steps < horizon, left, 0)

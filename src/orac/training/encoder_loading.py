@@ -20,7 +20,7 @@ from orac.config.validation import shown
 from orac.core import normalization
 from orac.core.agent import AgentState
 from orac.core.encoders import Encoded, encode
-from orac.envs.gym_adapter.costs import (
+from orac.envs.user_code import (
     ALLOWED_MODULES,
     NotImported,
     can_be_imported,

@@ -27,7 +27,6 @@ from orac.evaluation.rollout import (
     roll_out_host,
 )
 from orac.policy import Policy
-from orac.training.device_loop import choose_action
 from orac.training.export import policy_arrays
 from orac.training.measurement import plays_deployed
 from orac.training.state import (
@@ -47,6 +46,7 @@ from orac.training.train_step import (
     StepBatch,
     StepReport,
     TrainState,
+    choose_action,
     store_and_update,
 )
 from orac.training.xla import compiler_options

@@ -26,7 +26,7 @@ from orac.config.schema import Config
 from orac.core import agent as agent_core
 from orac.core.agent import Learner, PolicyState
 from orac.envs.base import EnvSpec
-from orac.evaluation.result import cost_column, summarise
+from orac.evaluation.episodes import cost_column, summarise
 from orac.evaluation.rollout import Episodes
 from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes

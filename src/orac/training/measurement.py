@@ -18,7 +18,6 @@ on average. Parallel environments finish more short episodes than long ones.
 """
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -26,11 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from orac.config.schema import Config, Constraint, RiskMeasure
+from orac.config.schema import Config
 from orac.core import agent as agent_core
-from orac.core import lagrange, risk
+from orac.core import lagrange
 from orac.core.agent import AgentState, Learner
-from orac.evaluation.result import Episodes
+from orac.evaluation.episodes import Episodes, risk_and_error, risk_of_costs
 
 OLDEST = 0.1
 """Episodes older than this fraction of the run are not used."""
@@ -96,15 +95,10 @@ def window_size(config: Config) -> int:
     the mean instead of a CVaR, the tail is 1.
     """
     tails = [
-        limited_measure(c, config).parameter if c.risk == "cvar" else 0.1
+        config.limited_measure(c).parameter if c.risk == "cvar" else 0.1
         for c in config.constraints
     ]
     return max([60, *(math.ceil(10 / tail) for tail in tails)])
-
-
-def limited_measure(constraint: Constraint, config: Config) -> RiskMeasure:
-    """Return the risk measure that training limits; for SAC-Lagrangian it is the mean."""
-    return RiskMeasure("mean") if config.algo == "sac-lag" else constraint.measure
 
 
 def add(measured: Measured, costs: np.ndarray, step: int) -> Measured:
@@ -175,37 +169,12 @@ def window_risk(measured: Measured, step: int, config: Config) -> WindowRisk | N
     older, newer = costs[:middle], costs[middle:]
     values, improving = [], []
     for m, constraint in enumerate(config.constraints):
-        measure = limited_measure(constraint, config)
+        measure = config.limited_measure(constraint)
         values.append(risk_of_costs(costs[:, m], measure))
         before, before_error = risk_and_error(older[:, m], measure)
         after, after_error = risk_and_error(newer[:, m], measure)
         improving.append(before - after > math.hypot(before_error, after_error))
     return WindowRisk(np.array(values, float), np.array(improving, bool), len(costs))
-
-
-@lru_cache(maxsize=4096)
-def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
-    """Return the weights in the risk of `count` costs that are in rising order."""
-    # Numerics: levels are padded to multiples of 64, because JAX compiles for each shape.
-    size = 64 * math.ceil(count / 64)
-    levels = np.minimum(np.arange(size + 1) / count, 1)
-    weights = np.diff(np.asarray(risk.distort(measure, jnp.asarray(levels))))[:count]
-    return weights.astype(np.float64) / weights.sum(dtype=np.float64)
-
-
-def risk_of_costs(costs: np.ndarray, measure: RiskMeasure) -> float:
-    """Return the risk of a sample of episode costs."""
-    return float(np.sort(costs) @ sample_weights(measure, len(costs)))
-
-
-def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, float]:
-    """Return the risk of a sample of episode costs, and its jackknife standard error."""
-    ordered, count = np.sort(costs), len(costs)
-    others = ~np.eye(count, dtype=bool)
-    samples = np.broadcast_to(ordered, others.shape)[others].reshape(count, -1)
-    left_out = samples @ sample_weights(measure, count - 1)
-    error = math.sqrt(np.var(left_out, dtype=np.float64) * (count - 1))
-    return risk_of_costs(costs, measure), error
 
 
 def steer(

@@ -15,7 +15,7 @@ import numpy as np
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
-from orac.evaluation.result import Episodes, bound_of
+from orac.evaluation.episodes import Episodes, bound_of
 from orac.training import delivery, measurement
 
 
@@ -158,7 +158,7 @@ def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
     """Describe every risk with its limit, such as "a CVaR at 0.05 of 4.1 (limit 5)"."""
     several = len(config.constraints) > 1
     return " and ".join(
-        f"a {measurement.limited_measure(c, config)}{f' of {c.name!r}' if several else ''} "
+        f"a {config.limited_measure(c)}{f' of {c.name!r}' if several else ''} "
         f"of {r:.4g} (limit {c.limit:g})"
         for r, c in zip(risk, config.constraints, strict=True)
     )

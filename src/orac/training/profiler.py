@@ -17,10 +17,11 @@ import jax.numpy as jnp
 from jax import monitoring
 
 from orac.envs.base import step_batch, to_box
-from orac.training.device_loop import DeviceRunner, choose_action
+from orac.training.device_loop import DeviceRunner
 from orac.training.loop import Runner
 from orac.training.run_logger import Logger
 from orac.training.state import without_seed
+from orac.training.train_step import choose_action
 from orac.training.xla import compiler_options
 
 COMPILING = "/jax/core/compile/"

@@ -13,7 +13,7 @@ import numpy as np
 
 from orac.config.serialization import to_dict
 from orac.core import agent as agent_core
-from orac.evaluation.result import cost_column
+from orac.evaluation.episodes import cost_column
 from orac.runs.csv_log import CsvLog
 from orac.runs.directory import RunDirectory
 from orac.runs.trackers import Tracker, open_trackers

@@ -1,9 +1,8 @@
-"""The second half of a training step, which the device loop and the host loop share.
+"""One training step, in the two functions that the device loop and the host loop share.
 
-`store_and_update` stores one step of every environment in the replay, runs the gradient
-steps that are due, and adds up the rewards and costs of the running episodes. The first
-half, in which the agent acts and the environments are stepped, is in `device_loop.py` and
-`host_loop.py`.
+`choose_action` returns the actions. The loop (`device_loop.py` or `host_loop.py`) then steps
+the environments. `store_and_update` stores the steps in the replay, runs the gradient steps
+that are due, and adds up the rewards and costs of the running episodes.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from orac.config.schema import Config
 from orac.core import agent as agent_core
-from orac.core import normalization, replay
+from orac.core import exploration, normalization, replay
 from orac.core.agent import AgentState, Learner
 from orac.core.cost_models import Context
 from orac.core.replay import ReplayState
@@ -99,6 +98,48 @@ class StepReport(NamedTuple):
     deployed: Any = ()
     """Which environments acted with the deployed policy. It is `()` if none of them ever
     does."""
+
+
+def choose_action(
+    key: Key[Array, ""], state: TrainState, learner: Learner, config: Config
+) -> tuple[Float[Array, "env action"], Metrics]:
+    """Return an action for every environment, and metrics.
+
+    Actions are uniformly random before step `training.learning_starts`. After that, the
+    behaviour policy chooses them.
+    """
+    env_steps = state.rounds * config.training.num_envs
+    shape = (config.training.num_envs, learner.problem.action_size)
+
+    def behaviour() -> tuple[Array, Metrics]:
+        return agent_core.act(
+            key,
+            state.agent,
+            state.observation,
+            state.context,
+            shift_radius_at(env_steps, config),
+            learner,
+        )
+
+    def uniform() -> tuple[Array, Metrics]:
+        action = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+        return action, agent_core.no_shift_metrics(learner)
+
+    return jax.lax.cond(env_steps < config.training.learning_starts, uniform, behaviour)
+
+
+def shift_radius_at(env_steps: Int[Array, ""], config: Config) -> Float[Array, ""]:
+    """Return the radius of the exploration shift after this many environment steps."""
+    settings = config.agent.exploration
+    radius = settings.shift_radius
+    if settings.radius_is_kl:
+        radius = exploration.radius_from_kl(radius)
+    if not settings.decay:
+        return jnp.float32(radius)
+    horizon = config.training.horizon
+    left = jnp.clip(1 - env_steps / horizon, 0, 1)
+    # Numerics: because of rounding, env_steps / horizon may be below 1 at the horizon.
+    return jnp.float32(radius) * jnp.where(env_steps < horizon, left, 0)
 
 
 def store_and_update(

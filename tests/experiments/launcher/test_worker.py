@@ -9,7 +9,7 @@ import pytest
 
 from helpers.synthetic_runs import make_config
 from orac.config import serialization
-from orac.envs.gym_adapter.costs import ALLOWED_MODULES
+from orac.envs.user_code import ALLOWED_MODULES
 from orac.experiments.launcher.schedule import PlannedRun
 
 CLAIM = """

@@ -26,14 +26,7 @@ from orac.config.validation import (
     is_number,
     shown,
 )
-from orac.envs.gym_adapter.costs import (
-    CostFn,
-    CostKeys,
-    checked_cost_fn,
-    find_fault,
-    import_named,
-    read_value,
-)
+from orac.envs.gym_adapter.costs import CostKeys, find_fault, read_value
 from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
     observation_structure,
@@ -46,6 +39,7 @@ from orac.envs.gym_adapter.wrapper import (
     make_registered,
     make_wrapped,
 )
+from orac.envs.user_code import CostFn, checked_cost_fn, import_named
 
 MAX_HOST_ENVS = 10_000
 VECTORIZATIONS = ("auto", "sync", "async", "vector")

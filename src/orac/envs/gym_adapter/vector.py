@@ -29,7 +29,6 @@ from jaxtyping import Bool, Float, Float32
 from orac.envs.base import EnvSpec, MetricSpec
 from orac.envs.gym_adapter.costs import (
     NOT_REPORTED,
-    CostFn,
     CostKeys,
     CostReader,
     InvalidCost,
@@ -48,6 +47,7 @@ from orac.envs.gym_adapter.metadata import (
 )
 from orac.envs.gym_adapter.wrapper import is_plain
 from orac.envs.registry import metrics_of
+from orac.envs.user_code import CostFn
 
 AnyVector = VectorEnv[Any, Any, Any]
 Observations = Float32[np.ndarray, "batch observation"]

@@ -27,7 +27,6 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from orac.envs.gym_adapter.costs import (
     NOT_REPORTED,
-    CostFn,
     CostKeys,
     read_info,
     read_value,
@@ -40,6 +39,7 @@ from orac.envs.gym_adapter.metadata import (
     observation_structure,
     read_metadata,
 )
+from orac.envs.user_code import CostFn
 
 COST_KEY = "orac/cost"
 """Info key of the cost, whose value is a `Reading`; all other keys are metrics."""

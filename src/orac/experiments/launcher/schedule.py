@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from orac.config import overrides, serialization
 from orac.config.schema import Config
-from orac.envs.gym_adapter.costs import ALLOWED_MODULES
+from orac.envs.user_code import ALLOWED_MODULES
 from orac.experiments.launcher.worker import FRESH_FILE
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import read_config, run_path, valid_certificate

@@ -69,7 +69,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     from orac.api.agent import Agent
     from orac.api.environments import choose_env
     from orac.config import serialization
-    from orac.envs.gym_adapter.costs import allow_module
+    from orac.envs.user_code import allow_module
     from orac.runs.atomic_io import write_text
     from orac.runs.directory import read_meta, run_path, write_meta
     from orac.training.xla import enable_compilation_cache

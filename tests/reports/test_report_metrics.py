@@ -9,10 +9,9 @@ from helpers.synthetic_runs import make_config
 from orac.config.schema import EnvConfig
 from orac.core.risk import cvar
 from orac.envs.maze.env import GuardedMaze
-from orac.evaluation.result import risk_of_episodes
+from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.seed_intervals import mean_interval
-from orac.reports.run_reader import Group, Run
-from orac.reports.seed_statistics import (
+from orac.reports.report_metrics import (
     average_curves,
     bounds_of,
     common_tails,
@@ -23,6 +22,7 @@ from orac.reports.seed_statistics import (
     seed_values,
     summary_metrics,
 )
+from orac.reports.run_reader import Group, Run
 
 SOME = np.array([0.5, 1.0])
 

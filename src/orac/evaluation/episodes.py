@@ -7,12 +7,13 @@ Sorted episode costs are quantiles, and the risk measure gives their weights.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.config.schema import Constraint
+from orac.config.schema import Constraint, RiskMeasure
 from orac.config.validation import NonFiniteError
 from orac.core import risk
 from orac.envs.base import EnvSpec, MetricSpec
@@ -129,10 +130,42 @@ def summarise(
     return summary
 
 
-def risk_of_episodes(costs: np.ndarray, measure: risk.RiskMeasure) -> float:
-    """Return the risk of a column of episode costs, in double precision."""
+def risk_of_episodes(costs: np.ndarray, measure: RiskMeasure) -> float:
+    """Return the risk of a column of episode costs.
+
+    It is computed in double precision by the functions that the critics use.
+    """
     with jax.enable_x64(True):
         return float(risk.sample_risk(jnp.asarray(costs, jnp.float64), measure))
+
+
+@lru_cache(maxsize=4096)
+def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
+    """Return the weights in the risk of `count` costs that are in rising order."""
+    # Numerics: levels are padded to multiples of 64, because JAX compiles for each shape.
+    size = 64 * math.ceil(count / 64)
+    levels = np.minimum(np.arange(size + 1) / count, 1)
+    weights = np.diff(np.asarray(risk.distort(measure, jnp.asarray(levels))))[:count]
+    return weights.astype(np.float64) / weights.sum(dtype=np.float64)
+
+
+def risk_of_costs(costs: np.ndarray, measure: RiskMeasure) -> float:
+    """Return the risk of a sample of episode costs, as training measures it.
+
+    Unlike `risk_of_episodes`, it does not compile a program for every number of episodes.
+    Its weights are rounded to float32.
+    """
+    return float(np.sort(costs) @ sample_weights(measure, len(costs)))
+
+
+def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, float]:
+    """Return the risk of a sample of episode costs, and its jackknife standard error."""
+    ordered, count = np.sort(costs), len(costs)
+    others = ~np.eye(count, dtype=bool)
+    samples = np.broadcast_to(ordered, others.shape)[others].reshape(count, -1)
+    left_out = samples @ sample_weights(measure, count - 1)
+    error = math.sqrt(np.var(left_out, dtype=np.float64) * (count - 1))
+    return risk_of_costs(costs, measure), error
 
 
 def value_at_risk(costs: np.ndarray, tail: float) -> float:

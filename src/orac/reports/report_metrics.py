@@ -2,7 +2,7 @@
 
 A `Metric` has a title, a valid range, and says whether higher or lower values are better.
 `seed_values` returns the values of a group's last evaluations by the keys of
-`evaluation.result.summarise`, and `average_curves` averages learning curves. For means and
+`evaluation.episodes.summarise`, and `average_curves` averages learning curves. For means and
 intervals, each seed is one sample (see `evaluation.seed_intervals`); only `single_run_curve`
 uses the episodes of one run as samples. Intervals over seeds are clipped to the range that
 `bounds_of` returns.
@@ -19,11 +19,12 @@ from orac import envs
 from orac.config.schema import EnvConfig, RiskMeasure
 from orac.envs.base import Better
 from orac.envs.registry import metrics_of
-from orac.evaluation.result import (
+from orac.evaluation.episodes import (
     Episodes,
     cost_column,
     cost_noun,
     risk_of_episodes,
+    sample_weights,
     summarise,
 )
 from orac.evaluation.seed_intervals import Interval, mean_band, mean_interval
@@ -35,7 +36,6 @@ from orac.reports.run_reader import (
     cost_names,
     is_cost_column,
 )
-from orac.training.measurement import sample_weights
 
 LEVEL = 0.95
 """Confidence level of every interval of a report."""

@@ -10,7 +10,7 @@ import pytest
 from orac.config.schema import Constraint, RiskMeasure
 from orac.core import risk
 from orac.envs.base import EnvSpec, MetricLabel, MetricSpec
-from orac.evaluation.result import (
+from orac.evaluation.episodes import (
     Episodes,
     certify,
     risk_of_episodes,
