@@ -34,6 +34,7 @@ EXTRAS = {
     # `orac.envs.safety.missing` finds the missing modules of this extra.
     "safety": ((), "Safety-Gymnasium"),
     "brax": (("brax",), "environments of Brax"),
+    "playground": (("mujoco_playground",), "environments of MuJoCo Playground"),
     "tune": (("optuna",), "tuning"),
     "ray": (("ray",), "clusters"),
     "wandb": (("wandb",), "Weights & Biases"),
