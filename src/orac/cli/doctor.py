@@ -96,6 +96,6 @@ def run_envs(options: argparse.Namespace) -> int:
     print(
         "Any other Gymnasium id works too: its cost is info['cost'] or the result of "
         "--cost-fn. Environments of Brax and MuJoCo Playground work too, such as "
-        "brax:halfcheetah or playground:CheetahRun."
+        "brax:halfcheetah or playground:CartpoleBalance."
     )
     return 0
