@@ -101,7 +101,7 @@ setup-browser:
 
 setup-slow: setup setup-safety setup-citylearn $(VENV)/.setup-ray
 $(VENV)/.setup-ray: pyproject.toml | $(VENV)/.setup-dev
-	$(PIP) install --editable ".[ray,brax,onnx-encoder]"
+	$(PIP) install --editable ".[ray,brax,playground,onnx-encoder]"
 	touch $@
 
 docs: setup

@@ -11,6 +11,7 @@ def test_doctor_prints_how_to_install_what_is_missing(capsys, monkeypatch):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert 'pip install "orac-rl[plots]"' in printed
+    assert 'pip install "orac-rl[playground]"' in printed
     assert "safety       missing (mujoco, glfw): Safety-Gymnasium" in printed
     assert "    pip install --no-deps safety-gymnasium==1.0.0\n" in printed
 

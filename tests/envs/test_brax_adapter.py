@@ -4,8 +4,10 @@ Most tests use a small environment with the interface of both, so that they are 
 slow ones train in a real task of each library.
 """
 
+import subprocess
 import sys
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -275,7 +277,7 @@ def test_brax_task_trains_by_its_id(tmp_path, monkeypatch, capsys):
     ("env_id", "module", "install"),
     [
         ("brax:ant", "brax.envs", '"orac-rl[brax]"'),
-        ("playground:CheetahRun", "mujoco_playground", "playground"),
+        ("playground:CheetahRun", "mujoco_playground", '"orac-rl[playground]"'),
     ],
 )
 def test_a_library_that_is_not_installed_is_named_with_its_command(
@@ -284,3 +286,144 @@ def test_a_library_that_is_not_installed_is_named_with_its_command(
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["train", f"--env-id={env_id}"]) == 1
     assert f": pip install {install} (" in capsys.readouterr().err
+
+
+class PlaygroundConfig(dict):
+    """A config with the interface of Playground's: it has attributes, and checks types."""
+
+    __getattr__ = dict.__getitem__
+
+    def lock(self):
+        return self
+
+    def update_from_flattened_dict(self, changes):
+        for name, value in changes.items():
+            if not isinstance(value, type(self[name])):
+                raise TypeError(f"Could not override field {name!r}.")
+            self[name] = value
+
+
+class Robot(Walk):
+    """A walk with the attributes that environments of MuJoCo Playground have."""
+
+    def __init__(self, config):
+        self._config = config
+        # The environments whose config lacks `impl` use the physics in JAX on a CPU.
+        physics = config.get("impl", "jax")
+        self.mjx_model = SimpleNamespace(impl=SimpleNamespace(value=physics))
+
+
+class PlaygroundRegistry:
+    """The registry of Playground, with four environments and no robot models."""
+
+    ALL_ENVS = ("CartpoleBalance", "Hand", "Plane", "Go1")
+
+    def get_default_config(self, name):
+        config = PlaygroundConfig(
+            impl="warp", action_repeat=1, ctrl_dt=0.02, episode_length=7
+        )
+        if name == "Hand":
+            del config["impl"]
+        return config
+
+    def load(self, name, config_overrides):
+        if name == "Go1":
+            raise subprocess.CalledProcessError(128, ["git", "clone"])
+        if name == "Plane":
+            raise NotImplementedError("(mjGEOM_CYLINDER) collisions not implemented.")
+        config = self.get_default_config(name)
+        config.update_from_flattened_dict(config_overrides)
+        return Robot(config)
+
+
+@pytest.fixture
+def playground(monkeypatch):
+    registry = PlaygroundRegistry()
+    module = SimpleNamespace(registry=registry)
+    monkeypatch.setitem(sys.modules, "mujoco_playground", module)
+    return registry
+
+
+@pytest.mark.parametrize("name", ["CartpoleBalance", "Hand"])
+def test_playground_id_is_made_with_physics_in_jax(name, playground):
+    env = adapt(
+        f"playground:{name}",
+        params={"ctrl_dt": 0.05},
+        episode_length=None,
+        cost_fn=None,
+        cost_names=("cost",),
+    )
+    assert env.env.mjx_model.impl.value == "jax" and env.env._config.ctrl_dt == 0.05
+    assert env.spec.episode_length == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("CartpoleBalnce", {}, "Did you mean 'CartpoleBalance'"),
+        ("CartpoleBalance", {"ctrl_dr": 0.05}, "Did you mean 'ctrl_dt'"),
+        ("CartpoleBalance", {"ctrl_dt": "slow"}, "must fit its config: Could not"),
+        ("CartpoleBalance", {"impl": "warp"}, "must be 'jax', .* got 'warp'"),
+        (
+            "CartpoleBalance",
+            {"action_repeat": 3},
+            '"action_repeat": 1, "ctrl_dt": 0.06, "episode_length": 2',
+        ),
+        ("Plane", {}, "does not implement a part of its model in JAX: .mjGEOM"),
+        ("Go1", {}, "exit status 128.: make the environment once with a connection"),
+    ],
+)
+def test_playground_ids_that_cannot_be_made_are_refused(
+    name, params, message, playground
+):
+    with pytest.raises((ValueError, OSError), match=message):
+        orac.ORAC(f"playground:{name}", cost_limit=3, env_params=params)
+
+
+def test_missing_robot_models_are_one_sentence_in_the_shell(playground, capsys):
+    assert main(["train", "--env-id=playground:Go1"]) == 1
+    printed = capsys.readouterr().err
+    assert "playground:Go1 needs the robot models of MuJoCo Menagerie" in printed
+    assert "Traceback" not in printed
+
+
+def test_object_with_other_physics_is_refused_with_the_code_that_makes_it(playground):
+    env = Robot(playground.get_default_config("CartpoleBalance"))
+    with pytest.raises(ValueError, match="its impl is 'warp'") as caught:
+        orac.ORAC(env, cost_limit=3)
+    assert 'registry.load(NAME, config_overrides={"impl": "jax"})' in str(caught.value)
+    env = playground.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    assert orac.ORAC(env, cost_limit=3).spec.episode_length == 7
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_playground_task_trains_evaluates_and_resumes_by_its_id(tmp_path):
+    def fast(observation, action, next_observation, info):
+        """Whether the pole turns fast, which is the last number of an observation."""
+        return jnp.where(jnp.abs(next_observation[4]) > 0.5, 1.0, 0.0)
+
+    agent = orac.ORAC(
+        "playground:CartpoleBalance",
+        cost_fn=fast,
+        cost_limit=3,
+        cost_bound=20,
+        num_envs=8,
+        episode_length=20,
+        settings=SETTINGS,
+    )
+    agent.learn(out=tmp_path, progress_bar=False)
+    evaluation = agent.evaluate(4)
+    assert evaluation["length/mean"] == 20 and 0 <= evaluation["cost/mean"] <= 20
+    assert 0 < evaluation["reward/mean"] <= 20
+    assert 0 < evaluation["env/reward/upright"] <= 1
+    loaded = orac.load(agent.run_path, cost_fn=fast)
+    assert loaded.evaluate(4)["reward/mean"] == evaluation["reward/mean"]
+    resumed = orac.resume(agent.run_path, cost_fn=fast, total_timesteps=1200)
+    assert resumed.num_timesteps == 1200
+
+    from mujoco_playground import registry
+
+    warp = registry.load("CartpoleBalance", config_overrides={"impl": "warp"})
+    with pytest.raises(ValueError, match="its impl is 'warp'"):
+        orac.ORAC(warp, cost_fn=fast, cost_limit=3)

@@ -34,6 +34,7 @@ EXTRAS = {
     # `orac.envs.safety.missing` finds the missing modules of this extra.
     "safety": ((), "Safety-Gymnasium"),
     "brax": (("brax",), "environments of Brax"),
+    "playground": (("mujoco_playground",), "environments of MuJoCo Playground"),
     "tune": (("optuna",), "tuning"),
     "ray": (("ray",), "clusters"),
     "wandb": (("wandb",), "Weights & Biases"),
@@ -95,6 +96,6 @@ def run_envs(options: argparse.Namespace) -> int:
     print(
         "Any other Gymnasium id works too: its cost is info['cost'] or the result of "
         "--cost-fn. Environments of Brax and MuJoCo Playground work too, such as "
-        "brax:halfcheetah or playground:CheetahRun."
+        "brax:halfcheetah or playground:CartpoleBalance."
     )
     return 0

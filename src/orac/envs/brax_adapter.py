@@ -6,9 +6,14 @@ computed by a function written with `jax.numpy`, or read from the environment's 
 metrics. This module steps the environment without its episode wrapper and counts the steps
 itself, because the episode wrappers of both libraries report a time limit as the end of an
 episode and replace the last observation by the first one of the next episode.
+
+MuJoCo Playground has several implementations of its physics. Only the one written in JAX
+(`impl="jax"`) can be compiled into training. Ids of Playground are made with it, although
+the default of Playground is MuJoCo Warp.
 """
 
 import importlib
+import subprocess
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +41,9 @@ COMPILE_ADVICE = (
     "The steps of this environment are compiled, so write the function with jax.numpy: "
     "jnp.where(condition, 1.0, 0.0) instead of float(condition) or if."
 )
+
+PHYSICS = "jax"
+"""The implementation of MuJoCo Playground's physics that can be compiled into training."""
 
 JaxCostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """Function of (obs, action, next_obs, info), which are JAX arrays without a batch axis."""
@@ -237,6 +245,7 @@ def adapt(
                 "more frames per step instead."
             )
         env = env.env
+    check_playground(env, name)
     if declared is None:
         declared = getattr(getattr(env, "_config", None), "episode_length", None)
     if declared is None:
@@ -266,6 +275,31 @@ def adapt(
     return adapted
 
 
+def check_playground(env: Any, name: str) -> None:
+    """Raise an error for an environment of MuJoCo Playground that cannot be trained in.
+
+    Environments of Brax have neither of the attributes that are read here.
+    """
+    physics = getattr(getattr(env, "mjx_model", None), "impl", None)
+    physics = getattr(physics, "value", physics)
+    if physics not in (None, PHYSICS):
+        raise ValueError(
+            f"{name} must have physics that JAX can compile, but its impl is {physics!r}: "
+            "make it with mujoco_playground.registry.load(NAME, "
+            f'config_overrides={{"impl": "{PHYSICS}"}}), or pass "playground:NAME", where '
+            "NAME is the name of the environment, such as CartpoleBalance."
+        )
+    config: Any = getattr(env, "_config", None)
+    repeat = getattr(config, "action_repeat", 1)
+    if repeat != 1:
+        raise ValueError(
+            f"action_repeat of {name} must be 1, got {repeat}. Make its steps longer instead, "
+            f'with the parameters {{"action_repeat": 1, "ctrl_dt": {config.ctrl_dt * repeat:g}, '
+            f'"episode_length": {config.episode_length // repeat}}} in env_params= or '
+            "config_overrides=."
+        )
+
+
 def load(env_id: str, params: Mapping[str, Any]) -> Any:
     """Make the environment of an id such as `brax:halfcheetah`."""
     library, _, name = env_id.partition(":")
@@ -275,9 +309,8 @@ def load(env_id: str, params: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             found = importlib.import_module(module)
     except ImportError as error:
-        install = '"orac-rl[brax]"' if library == "brax" else package
         raise ImportError(
-            f"{env_id} needs {package}: pip install {install} ({error})."
+            f'{env_id} needs {package}: pip install "orac-rl[{library}]" ({error}).'
         ) from error
     known = found._envs if library == "brax" else found.registry.ALL_ENVS
     check_choice(f"An environment of {package}", name, sorted(known))
@@ -286,4 +319,42 @@ def load(env_id: str, params: Mapping[str, Any]) -> Any:
         warnings.simplefilter("ignore")
         if library == "brax":
             return found.get_environment(name, **params)
-        return found.registry.load(name, config_overrides=dict(params) or None)
+        return load_playground(found.registry, name, params)
+
+
+def load_playground(registry: Any, name: str, params: Mapping[str, Any]) -> Any:
+    """Make an environment of MuJoCo Playground, with its physics in JAX.
+
+    `params` change the environment's config. `registry` is Playground's own registry.
+    """
+    env_id = f"playground:{name}"
+    config = registry.get_default_config(name).lock()
+    for parameter in params:
+        check_choice(f"A parameter of {env_id}", parameter.split(".")[0], list(config))
+    if params.get("impl", PHYSICS) != PHYSICS:
+        raise ValueError(
+            f"impl of {env_id} must be {PHYSICS!r}, because no other physics can be "
+            f"compiled into training, got {params['impl']!r}."
+        )
+    changes = dict(params)
+    if "impl" in config:
+        changes["impl"] = PHYSICS
+    try:
+        config.update_from_flattened_dict(changes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the parameters of {env_id} must fit its config: {error}"
+        ) from error
+    try:
+        return registry.load(name, config_overrides=changes)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{env_id} has no physics that can be compiled into training, because MuJoCo "
+            f"does not implement a part of its model in JAX: {error}"
+        ) from error
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise OSError(
+            f"{env_id} needs the robot models of MuJoCo Menagerie, which MuJoCo Playground "
+            "downloads with git when it makes its first robot, but they cannot be read here "
+            f"({str(error).rstrip('.')}): make the environment once with a connection to GitHub."
+        ) from error
