@@ -2,7 +2,7 @@
 
 The command line, the settings of the Python interface, the grids of `orac sweep` and the
 search spaces of `orac tune` all use these functions. Values are checked like those of a YAML
-file. An unknown name raises an error that suggests the nearest known name.
+file. An unknown name raises an error that suggests a similar known name, if there is one.
 """
 
 from collections.abc import Mapping, Sequence

@@ -34,7 +34,7 @@ of the form `<library>:<name>`."""
 
 
 def is_jax_env(env_id: str) -> bool:
-    """Return whether `make` knows this id. If it does, the training can be compiled."""
+    """Return whether `make` knows this id, so that environment steps can be compiled."""
     return env_id in JAX_ENVS
 
 

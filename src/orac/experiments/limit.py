@@ -111,6 +111,7 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
         *("median bound", "steps"),
     )
     notes = [
+        "A run delivers the best policy that it measured during training, not the last one. "
         "The column 'certified' counts the runs whose delivered policy was shown, on fresh "
         "episodes, to be within the limit with 95 % confidence. Rewards and bounds were "
         "computed from these episodes. The Lagrange multiplier, the weight of the cost in "
