@@ -43,7 +43,7 @@ from orac.core.types import Metrics, Transition
 
 
 class AgentState(NamedTuple):
-    """Everything that changes while an agent learns. It is saved in checkpoints."""
+    """The state of the learner. It is saved in checkpoints."""
 
     actor: ParamState
     reward_critics: ParamState
@@ -95,7 +95,7 @@ class PolicyState(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Everything about an agent that stays fixed while it learns."""
+    """The problem, the config and the functions of an agent, which stay fixed in training."""
 
     problem: Problem
     config: AgentConfig

@@ -138,7 +138,7 @@ class Context(NamedTuple):
 
     @staticmethod
     def start(batch: int, pivot: Float[Array, "*batch constraint"]) -> "Context":
-        """Return the context of a batch at the first step of its episodes."""
+        """Return the context of a batch whose rows are all at the first step of an episode."""
         pivot = jnp.broadcast_to(pivot, (batch, pivot.shape[-1]))
         return Context(pivot, jnp.zeros_like(pivot), jnp.ones(batch))
 

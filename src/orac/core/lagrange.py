@@ -25,8 +25,8 @@ class Multiplier(NamedTuple):
     value: Float[Array, " constraint"]
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
-    """Integral term of the multiplier, or of its logarithm if the multiplier follows
-    episodes."""
+    """Integral term of the PID controller. If the multiplier follows episodes, it is the
+    integral term of the logarithm of the multiplier. Adam does not use it."""
     previous_error: Float[Array, " constraint"]
     """Error at the last update: mean risk - limit, or (risk - target) / limit if the
     multiplier follows episodes."""

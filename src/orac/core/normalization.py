@@ -1,7 +1,8 @@
 """Running mean and variance of observations, which scale the networks' inputs.
 
 These statistics are part of the agent's state, so that a checkpoint and an exported policy
-scale observations in the same way.
+scale observations in the same way. If rewards are normalised, the same functions compute
+the statistics of episode returns.
 """
 
 from typing import NamedTuple

@@ -92,7 +92,7 @@ def run_hour(
 ) -> tuple[Storage, Flows]:
     """Apply an action for one hour; return the new storage and the energy flows.
 
-    If `controlled` is False, the recorded cooling replaces that of the action.
+    If `controlled` is False, the recorded cooling is used instead of the action's cooling.
     """
 
     def available(used: PerBuilding) -> PerBuilding:
