@@ -469,8 +469,8 @@ def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
 def reward_scale(state: AgentState, learner: Learner) -> Array | float:
     """Return the factor on rewards.
 
-    It is the config's `reward_scale`. If rewards are normalised, it is divided by the
-    standard deviation of the returns in discounted units.
+    It is the config's `reward_scale`. If rewards are normalised, this number is divided by
+    the standard deviation of the returns, converted to a discounted sum.
     """
     config = learner.config
     if not config.normalize_rewards:

@@ -9,11 +9,11 @@ are the same. CityLearn's data set has the same outages in every episode, but he
 reset draws new ones, and all buildings share them.
 
 Observations have the names, order and ranges that CityLearn uses for a central agent. For
-each building there are eleven numbers that describe only this building. Those of the first building come first, together
-with the shared ones: calendar, weather, carbon intensity and prices. The numbers of the
-other buildings follow. A value may leave its range, because CityLearn only estimates some
-of the ranges. All values belong to the hour that has just ended, except for CityLearn's
-forecasts.
+each building there are eleven numbers that describe only this building. Those of the first
+building come first, together with the shared ones: calendar, weather, carbon intensity and
+prices. The numbers of the other buildings follow. A value may leave its range, because
+CityLearn only estimates some of the ranges. All values belong to the hour that has just
+ended, except for CityLearn's forecasts.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,10 @@
 """Make any Gymnasium environment ready to be stepped in batches.
 
 `make_host` takes an id, an environment, a factory (a function that makes an environment) or
-a vector environment, and returns a `HostEnv`. Vector environments that this module builds consist of `CostWrapper`s. A vector
-environment of the user, or one that is registered for an id, is used as it is.
-`check_environment` takes a few steps in an environment before an agent is trained on it.
+a vector environment, and returns a `HostEnv`. Vector environments that this module builds
+consist of `CostWrapper`s. A vector environment of the user, or one that is registered for
+an id, is used as it is. `check_environment` takes a few steps in an environment before an
+agent is trained on it.
 """
 
 import warnings
