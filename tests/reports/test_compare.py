@@ -63,7 +63,7 @@ def test_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     printed = capsys.readouterr().out
     for part in (
         "A is orac (5 seeds), B is wcsac (5 seeds)",
-        "CVaR at 0.05 of cost",
+        "CVaR of cost at tail 0.05",
         "A better",
         "agent.behaviour",
     ):
@@ -141,7 +141,7 @@ def test_five_equal_seeds_are_distinguished_by_ranks(tmp_path):
                 file.write_text(text.replace(",20.0,", f",{cost},"))
         (table,) = compare(tmp_path / f"a{seeds}", tmp_path / f"b{seeds}")
         verdicts = {row[0]: row[-1] for row in table.rows}
-        pairs.append(verdicts["CVaR at 0.05 of cost"])
+        pairs.append(verdicts["CVaR of cost at tail 0.05"])
     assert pairs == ["all seeds equal: unclear", "A better"]
 
 

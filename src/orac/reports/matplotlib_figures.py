@@ -69,7 +69,7 @@ def new_figure(
 
 
 def figure_bytes(figure: Any, format: str, **options: Any) -> bytes:
-    """Return a figure as the content of a file, such as a "png" or a "pdf".
+    """Return the bytes of a file with the figure, in a format such as "png" or "pdf".
 
     `options` are arguments of `savefig`.
     """
