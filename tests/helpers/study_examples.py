@@ -118,7 +118,7 @@ class WorkerPool:
         return [*self._futures]
 
     def start(self, run):
-        self._futures[run] = self._pool.submit(train_in_pool, run.to_line(1, ()))
+        self._futures[run] = self._pool.submit(train_in_pool, run.to_order_json(1, ()))
 
     def ended(self):
         done = [run for run, future in self._futures.items() if future.done()]
@@ -134,8 +134,8 @@ class WorkerPool:
         self._pool.shutdown(cancel_futures=True)
 
 
-def train_in_pool(line):
-    """Train the run of a worker's order and return its status."""
-    finished = train_or_resume(json.loads(line), threading.Event())
+def train_in_pool(order_json):
+    """Train the run that `PlannedRun.to_order_json` describes, and return its status."""
+    finished = train_or_resume(json.loads(order_json), threading.Event())
     drop_compiled_programs()
     return "finished" if finished else "stopped"
