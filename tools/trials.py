@@ -4,9 +4,9 @@ python tools/trials.py results/stuck/rows.csv --case restarts-2 --seeds 5000-501
     --env-id orac/GuardedMaze-v0 --preset fast --set training.restarts=2
 
 After training, the delivered policy of a run plays fresh episodes, which were used neither
-for training nor for choosing the policy. One row per run is appended to the CSV file, with the case,
-the seed, the reward and risk of the delivered policy, and the commit. Seeds that have a row
-of this case in the file are skipped, so the same command continues after a stop.
+for training nor for choosing the policy. One row per run is appended to the CSV file, with
+the case, the seed, the reward and risk of the delivered policy, and the commit. Seeds that
+have a row of this case in the file are skipped, so the same command continues after a stop.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How agents and evaluations are printed and plotted."""
+"""Tests of how agents and evaluations are printed and plotted."""
 
 import re
 from dataclasses import replace

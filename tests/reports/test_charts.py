@@ -1,4 +1,4 @@
-"""Tests of the chart catalogue: what each chart shows, however it is drawn."""
+"""Tests of the data in each chart."""
 
 import json
 
