@@ -232,7 +232,7 @@ def acting(bench: Bench) -> None:
 
 
 def loops(bench: Bench) -> None:
-    """Time whole training loops, ours and those of other libraries."""
+    """Time whole training loops of this library and of other libraries."""
     ours = {"Pendulum": "loop Pendulum", "PointGoal1": "loop PointGoal1"}
     sizes = {
         "Pendulum": {

@@ -136,8 +136,8 @@ def training_products(layers: list[Layer], member: int) -> list[Product]:
 def floor_program(products: list[Product], loop: int) -> Any:
     """Return a compiled function that computes every product `loop` times.
 
-    The loop and the compiler options are those of the update. Products share operands in the
-    same way as those of an update: for example, the forward pass and the weight gradient of a
+    The loop and the compiler options are the same as in an update. Products share operands in
+    the same way as in an update: for example, the forward pass and the weight gradient of a
     layer read the same input. Barriers prevent the compiler from computing a product only
     once for all iterations, or only the part of it that is read.
     """

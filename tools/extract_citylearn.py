@@ -98,7 +98,7 @@ def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
-    """Return the names with those of the forecasts for the next 6, 12 and 24 hours added."""
+    """Return the names, and names of the forecasts for 6, 12 and 24 hours ahead."""
     both = {}
     for theirs, ours in names.items():
         both[theirs] = ours

@@ -126,9 +126,9 @@ def mean_table() -> str:
 def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
     """Measure intervals of a share of episodes whose probability varies between runs.
 
-    The probabilities of the runs have a beta distribution. Returns two shares: that
-    of the intervals, clipped to [0, 1], that contain the mean, and that of the sets of runs
-    that have no interval.
+    The probabilities of the runs have a beta distribution. Returns the share
+    of intervals, clipped to [0, 1], that contain the mean, and the share of sets of runs that
+    have no interval.
     """
     random, held, known = np.random.default_rng(runs), [], []
     for _ in range(20):
@@ -216,7 +216,7 @@ def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
     """Return the shares of intervals that contain the true probability of improvement.
 
-    The first share is that of rliable's intervals, and the second that of ours.
+    The first share is for rliable's intervals, and the second for ours.
     """
     truth = special.ndtr(shift / math.sqrt(2))
     random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000

@@ -232,7 +232,7 @@ def run_certify(options: argparse.Namespace) -> int:
     else:
         sentence = result.sentence()
         print(f"{sentence[0].upper()}{sentence[1:]}.")
-        print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
+        print(f"The policy is from step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
 
 

@@ -257,8 +257,8 @@ def _delivered_columns(run: Run) -> Row:
 def _certificate_columns(run: Run) -> Row:
     """Return the columns of runs.csv about a run's certificate.
 
-    A look is one attempt to certify a policy on fresh episodes. The numbers are those of
-    the last look.
+    A look is one attempt to certify a policy on fresh episodes. The numbers are from the
+    last look.
     """
     record = valid_certificate(run.path)
     if record is None:

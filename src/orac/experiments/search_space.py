@@ -63,10 +63,10 @@ Space = tuple[Parameter, ...]
 
 
 def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
-    """Return the search space in the file `path` or, if `path` is None, that of the preset.
+    """Return the search space in the file `path` or, if `path` is None, of the preset.
 
     If both `path` and `preset` are None, a config whose multiplier follows episodes gets the
-    space of `general`, and any other config that of `paper`.
+    space of `general`, and any other config gets the space of `paper`.
     """
     if path is not None:
         return parse_space(serialization.read_yaml_file(path, "the space"), config)
@@ -143,7 +143,7 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
         check_value(f"{key} of {name}", value, bool)
     if log and low <= 0:
         raise ValueError(
-            f"a logarithmic range must be above 0, but that of {name} starts at {low!r}."
+            f"a logarithmic range must be above 0, but the range of {name} starts at {low!r}."
         )
     if whole:
         if low != math.floor(low) or high != math.floor(high):

@@ -2,7 +2,7 @@
 
 Table 1 compares three agents at two probabilities of a guard. The study `table1` uses the
 quantile critics of the paper's main text, and `table1-iqn` the implicit quantile networks of
-its appendix. All other settings are those of Appendix A. An evaluation is made every 10,000
+its appendix. All other settings are from Appendix A. An evaluation is made every 10,000
 steps and plays 100 episodes with the policy's mean action. A run converges if at least 90 %
 of the episodes take the long path in five evaluations in a row. It counts as converged at the
 step of the first of these evaluations. As in the paper, a run that never converges counts with its
@@ -261,7 +261,7 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is that of the last checkpoint, which the last evaluation in the table
+    The policy is from the last checkpoint. It is the one that the last evaluation in the table
     measured. It cannot observe the guard. There is no figure if a run directory is missing,
     because a record has no policies.
     """

@@ -1,8 +1,8 @@
 """Search for the settings of an agent with the highest reward within the limits.
 
 A trial is one run in its own process. Optuna's TPE sampler proposes the settings of each
-trial. A trial is stopped early (pruned) if its evaluations during training are worse than
-those of most other trials. At the end of a trial, its delivered policy plays fresh episodes,
+trial. A trial is stopped early (pruned) if its evaluations during training are worse than in
+most other trials. At the end of a trial, its delivered policy plays fresh episodes,
 which measure the reward and the risk. The study is stored in a database, so the same command
 continues it after a stop. With `--storage`, several machines can share a study.
 """
@@ -144,7 +144,7 @@ def check_folder(out: Path) -> None:
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
             return
         raise ValueError(
-            f"--out must be a new folder or that of an earlier `orac tune`, got {out}, "
+            f"--out must be a new folder or one of an earlier `orac tune`, got {out}, "
             "which has other files. Choose another one."
         )
 

@@ -157,8 +157,8 @@ def _training_path(run: Run) -> Path:
 def _state_template(env: Environment, config: Config) -> Any:
     """Return a template of the parts of a training state that pictures need.
 
-    The template is the same for all seeds. It has no replay and no measured episodes. Of
-    all other arrays, except those of the candidates, it has only the shapes and types.
+    The template is the same for all seeds. It has no replay and no measured episodes. Only
+    the candidates are real arrays; all other arrays have only a shape and a type.
     """
     learner = learner_for(env.spec, config)
     make = partial(device_loop.init, env=env, learner=learner, config=config)

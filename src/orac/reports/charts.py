@@ -293,7 +293,7 @@ def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
 
     If the multiplier is adjusted to measured episodes, one chart shows the risk in the
     window of the last measured episodes of the deployed policy. Another chart shows the risk
-    that the critics predict. It is in the critics' units, those of discounted costs.
+    that the critics predict, in the critics' units (discounted costs).
     """
     charts = []
     runs = [run for group in groups for run in group.runs]

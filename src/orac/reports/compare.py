@@ -161,7 +161,7 @@ def config_table(groups: Sequence[Group]) -> Table | None:
     """Return a table of the fields in which the configs differ; None if there are none.
 
     A rule (a hand-coded baseline) uses only the environment and the constraints of its
-    config. In the rows of all other fields, except that of its name, it has a dash.
+    config. In the rows of all other fields except `algo`, its cells have a dash.
     """
     for_rules = ("algo", "env", "constraints")
     trained = [group for group in groups if not group.is_rule]
@@ -253,7 +253,7 @@ def match_groups(
     """Return the pairs to compare, and notes on groups that have no counterpart.
 
     Groups are paired by environment and label. If each side has one group in an
-    environment, these two are paired whatever their labels are.
+    environment, these two are paired even if their labels differ.
     """
     pairs, notes = [], []
     sides = ours.by_env(), theirs.by_env()

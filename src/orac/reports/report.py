@@ -252,7 +252,7 @@ def _interquartile_table(values: Values) -> Table | None:
         "The interquartile mean is the mean of the middle half of the seeds, so one failed "
         "seed hardly changes it. With fewer than four seeds, no seed is left out, so the "
         "interquartile mean is the mean. There is no row for hand-coded policies or for "
-        "agents with one seed. Intervals are clipped in the same way as those of means."
+        "agents with one seed. Intervals are clipped as in the table of results."
     )
     columns = ("agent", "seeds", *(x.title for x in metrics))
     title = f"Interquartile means in {values[0][0].env_id}"

@@ -212,9 +212,9 @@ def seed_values(
 ) -> dict[str, np.ndarray]:
     """Return the numbers of the last evaluations by key, with one value per evaluated run.
 
-    `tails` are the CVaR tails by cost, by default those of the group's constraints. All
-    values of a run are NaN if its last evaluation has a non-finite episode, because the
-    finite episodes by themselves would misrepresent the policy.
+    `tails` are the CVaR tails by cost. By default, each cost has the tails of the group's
+    constraints. All values of a run are NaN if its last evaluation has a non-finite episode,
+    because the finite episodes by themselves would misrepresent the policy.
     """
     tails = common_tails([group]) if tails is None else tails
     wanted = sorted({tail for values in tails.values() for tail in values})
