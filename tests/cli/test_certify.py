@@ -194,7 +194,7 @@ def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
     arguments = ["train", "--preset=fast", f"--env-id={ENV}", f"--out={tmp_path}"]
     assert main([*arguments, *train_arguments(800, 400)]) == 130
     assert (
-        "  cost: CVaR at 0.05 must be at most 5 per episode, measured over the last 200 "
+        "  cost: CVaR at 0.05 of at most 5 per episode, measured over the last 200 "
         "episodes of the deployed policy; the multiplier aims at 4.75\n"
     ) in capsys.readouterr().out
 

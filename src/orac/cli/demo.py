@@ -1,10 +1,10 @@
 """`orac demo`: train ORAC in the guarded maze in minutes, certify its policy, draw its path.
 
-In a terminal, a picture of the maze shows which paths the policy takes. It is drawn anew after
-evaluations, at most every few seconds. The demo succeeds, with exit code 0, if the delivered
-policy is certified: with 95 % confidence, the CVaR of episode cost at tail 0.05 is below the
-limit of 5. The short path costs 20 when the guard is there, and the long path always costs 4,
-so fewer than 2.1 % of the episodes may take the short path.
+In a terminal, a picture of the maze shows from time to time which paths the policy takes.
+The demo succeeds, with exit code 0, if the delivered policy is certified: with 95 %
+confidence the CVaR of episode cost at tail 0.05 is below the limit of 5. The short path
+costs 20 when the guard is there, and the long path always costs 4, so fewer than 2.1 % of
+the episodes may take the short path.
 """
 
 import argparse

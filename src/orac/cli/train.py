@@ -261,7 +261,7 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
             [
                 *lines,
                 *(
-                    f"  {constraint.name}: {config.limited_measure(constraint)} must be at most "
+                    f"  {constraint.name}: {config.limited_measure(constraint)} of at most "
                     f"{constraint.limit:g} per episode, measured over the last "
                     f"{window_size(config):,} episodes of the deployed policy; "
                     f"the multiplier aims at {share * constraint.limit:g}"
@@ -273,8 +273,8 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
         lines.append(
-            f"  {constraint.name}: {config.agent.learned_measure(constraint)} must be at "
-            f"most {constraint.limit:g} per episode, which is {value:.4f} in the critics' units "
+            f"  {constraint.name}: {config.agent.learned_measure(constraint)} of at most "
+            f"{constraint.limit:g} per episode, which is {value:.4f} in the critics' units "
             f"(discount {config.agent.cost_discount:g})"
         )
     return "\n".join(lines)
