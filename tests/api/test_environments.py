@@ -1,4 +1,4 @@
-"""Every kind of environment that an agent can be made for."""
+"""Tests of agents in every kind of environment."""
 
 import json
 from functools import partial

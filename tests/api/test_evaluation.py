@@ -1,4 +1,4 @@
-"""How agents and evaluations are printed and plotted."""
+"""Tests of how agents and evaluations are printed and plotted."""
 
 import re
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_plots_show_the_learning_curves_and_the_costs(pendulum):
     marked = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
     assert marked == {
         f"VaR {result['cost/var_0.25']:.4g}": result["cost/var_0.25"],
-        f"CVaR {result['cost/cvar_0.25']:.4g} at 0.25": result["cost/cvar_0.25"],
+        f"CVaR {result['cost/cvar_0.25']:.4g} at tail 0.25": result["cost/cvar_0.25"],
         "limit 10": 10,
     }
 

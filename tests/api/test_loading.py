@@ -1,4 +1,4 @@
-"""Saved agents, loaded again."""
+"""Tests of loading saved agents."""
 
 from dataclasses import replace
 from pathlib import Path

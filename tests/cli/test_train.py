@@ -1,6 +1,6 @@
 """Tests of `orac train`, `orac resume` and `orac config`.
 
-`tests/training/test_resume.py` tests signals and resumed runs in processes of their own.
+`tests/training/test_resume.py` tests signals and resumed runs in separate processes.
 """
 
 import csv

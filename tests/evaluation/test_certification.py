@@ -1,4 +1,4 @@
-"""The certification of a run: which policy it chooses, on what evidence, and how often wrongly."""
+"""Tests of certifying a run: the chosen policy, the fresh episodes and the rate of errors."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""Certificates hold for every distribution tried, and are close to the best bound."""
+"""Tests that certificates hold for many distributions and are close to the best bound."""
 
 import math
 

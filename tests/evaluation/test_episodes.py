@@ -1,4 +1,4 @@
-"""Numbers made from episodes: risk, summary, rows and certificates."""
+"""Tests of the numbers that are computed from episodes: risk, summary, rows, certificates."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Intervals over seeds: values computed by hand, properties and measured coverage."""
+"""Tests of intervals over seeds: values computed by hand, properties, measured coverage."""
 
 import numpy as np
 import pytest

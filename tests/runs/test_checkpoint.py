@@ -1,4 +1,4 @@
-"""Checkpoints: saving, loading, damage, full disks and retention."""
+"""Tests of checkpoints: saving, loading, damage, full disks and deleting old ones."""
 
 import errno
 import json

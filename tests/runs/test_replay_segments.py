@@ -1,4 +1,4 @@
-"""Replays saved as append-only segments."""
+"""Tests of saving the replay as append-only files."""
 
 import jax
 import jax.numpy as jnp

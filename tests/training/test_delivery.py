@@ -1,4 +1,4 @@
-"""Which policy a run delivers: candidates, second tests and the choice of the action."""
+"""Tests of the policy that a run delivers: candidates, repeated tests, choice of the action."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a run says about itself: warnings at its start, at evaluations and at its end."""
+"""Tests of the notes that a run prints at its start, at evaluations and at its end."""
 
 from dataclasses import replace
 from types import SimpleNamespace

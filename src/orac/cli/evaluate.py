@@ -43,7 +43,7 @@ class Evaluated:
     source: dict[str, Any]
     """The policy and the way it was evaluated, as recorded in meta.json."""
     name: str
-    """Name of the directory below `--out`, like that of a run."""
+    """Name of the evaluation's directory below `--out`, as `--name` is for a run."""
     agent: Agent | None = None
 
 
@@ -214,8 +214,8 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
 def run_certify(options: argparse.Namespace) -> int:
     """Certify the policy of a run, or of an agent in a file, and write certificate.json.
 
-    Returns 0 if a policy is certified and 1 if not. An agent that `orac.load` then returns
-    delivers the certified policy.
+    Returns 0 if a policy is certified and 1 if not. If `orac.load` loads the run after this,
+    its agent delivers the certified policy.
     """
     agent = load_from_options(options)
     check_own_task(agent, options.run_dir)
@@ -232,17 +232,17 @@ def run_certify(options: argparse.Namespace) -> int:
     else:
         sentence = result.sentence()
         print(f"{sentence[0].upper()}{sentence[1:]}.")
-        print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
+        print(f"The policy is from step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
 
 
 class MissingBound(ValueError):
-    """A run that was started with a cost bound is certified without it."""
+    """Raised if a run that was started with a cost bound is certified without one."""
 
     def __init__(self, message: str, options: Sequence[str]) -> None:
         super().__init__(message)
         self.options = options
-        """Options that the command lacks, which the program adds to the message."""
+        """Options that the command lacks. The program prints the command with them added."""
 
 
 def check_certifiable(agent: Agent, path: Path) -> None:

@@ -1,8 +1,8 @@
 """The study `limit`: do runs with fresh seeds deliver policies that are within their limits?
 
 Every run trains with the preset that users get, delivers a policy and certifies it on fresh
-episodes. The presets were chosen with other seeds. Most cases have a companion, a second
-case in which the multiplier follows the critics, as in the paper.
+episodes. The presets were tuned with other seeds. Most cases have a companion, which is a
+second case in which the multiplier is adjusted to the critics' risk, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.tables import Table
 
 FIRST_SEED = 2000
-"""First seed of the cases that are not in `SECOND_BLOCK`. All settings were chosen with other
+"""First seed of the cases that are not in `SECOND_BLOCK`. All settings were tuned with other
 seeds."""
 SECOND_BLOCK = {"CityLearn": 2010}
-"""First seed of each case that was run with seeds from 2000 on before its preset was changed.
-The record contains the earlier runs as well (results/limit/first_block.csv)."""
+"""First seed of the cases that were run again after a change of their preset. Their first runs,
+with seeds from 2000 on, are in results/limit/first_block.csv."""
 COMPANION_SEEDS = 3
 """Number of seeds of each companion."""
 SPEED = 6.0
