@@ -47,7 +47,7 @@ def test_a_safe_policy_is_certified_by_fresh_episodes_at_the_first_look():
     assert bound.level == pytest.approx(1 - 0.05 / 3)
     assert bound.estimate == 2 and 2 < bound.upper < 5
     assert result.sentence().startswith(
-        "certified: with 95 % confidence the CVaR at 0.5 of episode cost is below "
+        "certified: with 95 % confidence the CVaR of episode cost at tail 0.5 is below "
     )
     assert result.sentence().endswith(
         "(limit 5), shown by 300 fresh episodes at look 1 of 3"
@@ -79,8 +79,8 @@ def test_of_several_constraints_the_one_above_its_limit_is_named():
     spec = make_spec((10.0, 10.0), ("cost", "noise"))
     result = certify_candidates([0], play, both, spec, validation=200)
     assert result.sentence() == (
-        "not certified: the CVaR at 0.25 of 'noise' of the policy with the lowest risk is "
-        "7 on 200 episodes (limit 5), so more episodes would not certify it"
+        "not certified: the policy with the lowest risk has a CVaR of 7 at tail 0.25 for "
+        "'noise' on 200 episodes (limit 5), so more episodes would not certify it"
     )
 
 
@@ -125,7 +125,9 @@ def test_several_constraints_share_the_error():
     assert result.certified
     assert [c.level for c in result.certificates] == pytest.approx([1 - 0.1 / 6] * 2)
     assert "of episode cost is below" in result.sentence()
-    assert "and the CVaR at 0.25 of episode cost heat is below" in result.sentence()
+    assert (
+        "and the CVaR of episode cost heat at tail 0.25 is below" in result.sentence()
+    )
     # One constraint that fails is enough.
     worse = Policies(lambda candidate, sample: [2.0, 60.0 if sample else 20.0], [1.0])
     assert not certify_candidates([0], worse, constraints, spec).certified
@@ -136,7 +138,7 @@ def test_a_policy_above_the_limit_is_not_tried():
     result = certify_candidates([0], play, [LIMIT], make_spec())
     assert not result.certified and not result.looks and len(play.calls) == 1
     assert result.sentence() == (
-        "not certified: the CVaR at 0.5 of the policy with the lowest risk is 6 on 400 "
+        "not certified: the policy with the lowest risk has a CVaR of 6 at tail 0.5 on 400 "
         "episodes (limit 5), so more episodes would not certify it"
     )
 

@@ -2,7 +2,7 @@
 
 In a terminal, a picture of the maze shows every few seconds which paths the policy takes.
 The demo succeeds, with exit code 0, if the delivered policy is certified: with 95 %
-confidence the CVaR at 0.05 of an episode's cost is below the limit of 5. The short path
+confidence the CVaR of episode cost at tail 0.05 is below the limit of 5. The short path
 costs 20 when the guard is there, and the long path always costs 4, so fewer than 2.1 % of
 the episodes may take the short path.
 """
