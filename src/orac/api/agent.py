@@ -209,7 +209,7 @@ class Agent:
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
         steps. Instead of the total, you can pass the number of additional steps as
-        `more_steps`. Schedules, such as that of the shift radius, end at the total of the
+        `more_steps`. Schedules, such as the shift radius's, end at the total of the
         first call, and their values stay constant after that. If `out` is given, logs and
         checkpoints are written to a run directory below this path, and `orac.resume`
         continues the run after any interruption. The callback receives an `Event` at each
@@ -605,8 +605,8 @@ class Agent:
         if episodes is not None:
             if episodes.cost.shape[1:] != (spec.num_costs,):
                 raise ValueError(
-                    f"episodes must have {spec.num_costs} cost(s) each, as those of "
-                    f"{spec.name} have, got an array of shape {episodes.cost.shape}."
+                    f"episodes must have {spec.num_costs} cost(s) each, as in {spec.name}, "
+                    f"got an array of shape {episodes.cost.shape}."
                 )
             return certify(episodes, constraints, spec, confidence)
         stored = self.runner.state.candidates

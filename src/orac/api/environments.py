@@ -109,7 +109,7 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
     num_envs = config.evaluation.num_envs
     if isinstance(host.vector, SyncVectorEnv):
         # Evaluate in single environments even if the id also has a vectorized version, so
-        # that each episode can have its own seed.
+        # that each episode can have a separate seed.
         options["vectorization"] = "sync"
     if isinstance(host.vector, AsyncVectorEnv):
         num_envs = min(num_envs, host.num_envs)

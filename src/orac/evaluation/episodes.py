@@ -180,9 +180,7 @@ def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, floa
 
 def value_at_risk(costs: np.ndarray, tail: float) -> float:
     """Return the smallest cost c such that at least a fraction 1 - tail of the episodes cost
-    at most c.
-
-    The dual form of CVaR is minimal if its threshold, the pivot, has this value. Eq. (31).
+    at most c. The dual form of CVaR is minimal if its pivot has this value. Eq. (31).
     """
     rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
     return float(np.sort(costs)[max(rank - 1, 0)])

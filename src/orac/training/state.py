@@ -152,7 +152,7 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
     num_envs = config.training.num_envs
     capacity = max(config.training.buffer_size, num_envs)
     if config.agent.n_step > 1:
-        # The buffer has room for whole rounds, so that the next step of an environment is
+        # The buffer contains whole rounds, so that the next step of an environment is
         # always `num_envs` rows later.
         capacity = -(-capacity // num_envs) * num_envs
 
