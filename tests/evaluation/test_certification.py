@@ -124,7 +124,7 @@ def test_several_constraints_share_the_error():
     result = certify_candidates([0], play, constraints, spec, confidence=0.9)
     assert result.certified
     assert [c.level for c in result.certificates] == pytest.approx([1 - 0.1 / 6] * 2)
-    assert "of episode cost is below" in result.sentence()
+    assert "of episode cost at tail 0.5 is below" in result.sentence()
     assert (
         "and the CVaR of episode cost heat at tail 0.25 is below" in result.sentence()
     )
@@ -197,7 +197,10 @@ def test_another_measure_decides_which_policy_is_chosen_but_is_not_certified():
     result = certify_candidates([0, 1], play, [LIMIT, wang], spec)
     assert result.policy == 1 and len(result.certificates) == 1
     assert result.certificates[0].certified and not result.certified
-    assert "the wang at 0.5 of 'heat' is used to choose a policy" in result.sentence()
+    assert (
+        "the wang risk of 'heat' at parameter 0.5 is used to choose"
+        in result.sentence()
+    )
 
 
 def test_validation_episodes_follow_the_smallest_tail():
