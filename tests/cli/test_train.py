@@ -85,7 +85,7 @@ def test_train_prints_each_limit_in_both_units(tmp_path, capsys, monkeypatch):
     assert main(arguments) == 130
     assert capsys.readouterr().out.startswith(
         "orac in orac/GuardedMaze-v0, seed 0\n"
-        "  cost: CVaR at 0.05 of at most 5 per episode, which is 4.9753 in the critics' "
+        "  cost: CVaR of at most 5 per episode at tail 0.05, which is 4.9753 in the critics' "
         "units (discount 0.9999)\n"
     )
 

@@ -196,7 +196,7 @@ def test_any_risk_measure_decides(name, parameter):
     costs = np.random.default_rng(0).exponential(6.0, (400, 1))
     episodes = Episodes(np.zeros(400), costs, np.ones(400))
     assert costs.mean() < 9 < delivery.measure_risk(episodes, config)[0]
-    assert not delivery.within_limits(delivery.measure_risk(episodes, config), config)
+    assert not delivery.within_targets(delivery.measure_risk(episodes, config), config)
 
 
 def test_a_second_test_is_as_long_as_the_tail_asks_and_the_host_allows():

@@ -37,12 +37,13 @@ from orac.training.state import memory_needs
 def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     """Return an agent from a file or a run directory.
 
-    `path` is a file written by `Agent.save`, or a run directory, of which the last checkpoint
-    is loaded. If `orac certify` certified a policy of the run, the agent delivers that policy.
+    `path` is a file written by `Agent.save`, or a run directory, whose newest intact
+    checkpoint is loaded. If `orac certify` certified a policy of the run, and the run still
+    has it, the agent delivers that policy.
 
-    orac never imports code that a file names. Pass `env`, `cost_fn` and `encoder` again if
-    the run used an environment, a cost function or an encoder from your own module.
-    `options` are arguments of `Agent`.
+    orac does not import code only because a file names it. Pass `env`, `cost_fn` and
+    `encoder` again if the run used an environment, a cost function or an encoder from your
+    module. `options` are arguments of `Agent`.
     """
     check_path("path", path)
     path = Path(path)
@@ -116,9 +117,9 @@ def resume(
 
     The run trains up to the total number of steps in its config. With a larger
     `total_timesteps`, it trains further, even if it is finished. Its schedules still end at
-    the original total. Pass `env`, `cost_fn` and `encoder` again if they are your own code,
-    as for `load`. `log` is a function that receives messages about the run, and `options`
-    are arguments of `Agent`.
+    the original total. Pass `env`, `cost_fn` and `encoder` again if they are your code, as
+    for `load`. `log` is a function that receives messages about the run, and `options` are
+    arguments of `Agent`.
     """
     check_callback(callback)
     check_log(log)
@@ -181,7 +182,7 @@ def resume(
 
 
 def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
-    """Return whether `env` is None or the environment that the config names."""
+    """Return whether `env` is the environment that the config names, or None."""
     env_id = config.env.id
     if env is None or env_id == env:
         return True

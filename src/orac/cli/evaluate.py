@@ -21,7 +21,7 @@ from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
 from orac.evaluation.cvar_bounds import Certificate, violation_sentence
-from orac.evaluation.episodes import bound_of, certify, cost_noun, costs_of
+from orac.evaluation.episodes import certify, cost_noun, costs_of, declared_cost_bound
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,
@@ -248,7 +248,7 @@ class MissingBound(ValueError):
 def check_certifiable(agent: Agent, path: Path) -> None:
     """Raise an error if no constraint can be certified, so that no file is replaced."""
     constraints, spec = agent.config.constraints, agent.spec
-    reasons = [cannot_certify(c, bound_of(c, spec)) for c in constraints]
+    reasons = [cannot_certify(c, declared_cost_bound(c, spec)) for c in constraints]
     if not reasons or not all(reasons):
         return
     message = f"{reasons[0]}."
