@@ -26,7 +26,7 @@ LONGEST = """
 test_docs_run.py training/test_probes.py training/test_resume.py test_golden.py
 training/test_pendulum.py training/test_safety_commands.py test_signals.py
 experiments/test_run_study.py training/test_continue.py training/test_device_loop.py
-cli/test_certify.py training/test_loop.py cli/test_train.py training/test_export.py
+cli/test_certify.py training/test_run_loop.py cli/test_train.py training/test_export.py
 training/test_encoder_loading.py test_cost_fn_loading.py experiments/test_records.py
 test_values.py test_security.py cli/test_demo.py
 """

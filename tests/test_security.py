@@ -54,8 +54,8 @@ from orac.runs.checkpoint import Checkpoints, LoadedCheckpoint
 from orac.runs.directory import RunDirectory
 from orac.runs.machine import MemoryNeed, check_memory
 from orac.training.host_loop import Acted, HostRunner
-from orac.training.loop import Counters as LoopCounters
-from orac.training.loop import interruptible
+from orac.training.run_loop import Counters as LoopCounters
+from orac.training.run_loop import interruptible
 from orac.training.saving import restore_checkpoint
 
 SOURCES = Path(orac.__file__).parent

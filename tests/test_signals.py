@@ -50,7 +50,7 @@ QUICK = [
 ALL = [
     ("SIGTERM", "import:argparse:1", ["--help"]),
     ("SIGINT", "import:jax:1", TRAIN),
-    ("SIGINT", "import:orac.training.loop:1", TRAIN),
+    ("SIGINT", "import:orac.training.run_loop:1", TRAIN),
     ("SIGTERM", "jax:jaxpr_trace:30", TRAIN),
     ("SIGINT", "open:meta.json:1", TRAIN),
     ("SIGTERM", "open:config.yaml:1", TRAIN),

@@ -13,7 +13,7 @@ from orac.cli.demo import LivePicture, can_show_pictures, print_evaluation
 from orac.config import overrides, presets
 from orac.envs.maze.drawing import draw_text
 from orac.envs.maze.env import GuardedMaze
-from orac.training.loop import Event
+from orac.training.run_loop import Event
 
 LONG, GUARDED, CAUGHT, STUCK = (1, 4.0), (-1, 2.0), (-1, 20.0), (0, 0.0)
 

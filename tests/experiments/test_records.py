@@ -342,7 +342,9 @@ def test_record_without_one_of_its_files_raises(name, maze, record, tmp_path):
     folder = tmp_path / "table1"
     shutil.copytree(record, folder)
     (folder / name).unlink()
-    with pytest.raises(ValueError, match=f"{name} must be a file that --record wrote"):
+    with pytest.raises(
+        ValueError, match=f"{name} must be a file that orac wrote for --record"
+    ):
         render(*maze, record=folder)
 
 

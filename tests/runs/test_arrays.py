@@ -269,7 +269,7 @@ TWICE = json.dumps([ENTRY]).replace('"shape"', '"shape": [2], "shape"').encode()
         (with_checksum([{**ENTRY, "shape": [-3]}]), "has shape"),
         (
             with_checksum([ENTRY], bytes(12), version=2),
-            "has format 2; this version of orac reads up to 1. Install the newer orac",
+            "has format 2; this version of orac reads formats up to 1. Install the newer orac",
         ),
     ],
 )

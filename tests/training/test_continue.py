@@ -17,7 +17,7 @@ from orac.cli.main import main
 from orac.config import presets, serialization
 from orac.reports.run_reader import read_columns
 from orac.runs.directory import read_meta, run_path
-from training.test_loop import assert_same_run, doors_config
+from training.test_run_loop import assert_same_run, doors_config
 
 QUIET = {"progress_bar": False, "trackers": ()}
 TOTAL, LATER = 1600, 2560
@@ -233,7 +233,8 @@ def test_commands_continue_a_run_and_start_one_from_another(
 def test_a_run_is_resumed_only_with_its_own_cost_function(run, monkeypatch):
     monkeypatch.setattr(orac.api.loading, "other_cost_fn", lambda *_: "mine:cheap")
     says = (
-        r"must be resumed with its own cost function, None, but got mine:cheap\. .* "
+        r"must be resumed with its own cost function, and this one has none, "
+        r"but got mine:cheap\. .* "
         r"--cost-fn mine:cheap$"
     )
     with pytest.raises(ValueError, match=says):

@@ -24,8 +24,8 @@ from orac.training.health import (
     check_parameters,
     check_report,
 )
-from orac.training.loop import Counters
 from orac.training.run_logger import RunLogger
+from orac.training.run_loop import Counters
 from orac.training.train_step import StepReport, Totals
 
 LAST_GOOD = "The last good checkpoint is elsewhere."

@@ -17,8 +17,8 @@ from orac.evaluation.episodes import Episodes
 from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes
 from orac.training.device_loop import DeviceRunner
-from orac.training.loop import Counters, run_loop
 from orac.training.run_logger import MemoryLogger
+from orac.training.run_loop import Counters, run_loop
 from orac.training.train_step import StepReport, Totals
 
 LIMIT = Constraint("cost", limit=5.0, tail=0.5)

@@ -65,9 +65,9 @@ from orac.training.encoder_loading import (
 )
 from orac.training.health import check_parameters
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Callback, Counters, run_loop
 from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
+from orac.training.run_loop import Callback, Counters, run_loop
 from orac.training.state import empty_replay, memory_needs
 from orac.training.xla import enable_compilation_cache
 

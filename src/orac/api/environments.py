@@ -34,7 +34,7 @@ from orac.runs.directory import read_meta
 from orac.runs.machine import check_memory
 from orac.training.device_loop import DeviceRunner
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Runner
+from orac.training.run_loop import Runner
 from orac.training.state import memory_needs
 
 LAMBDA = (lambda: None).__name__

@@ -29,8 +29,8 @@ from orac.runs.machine import check_memory
 from orac.runs.trackers import check_trackers
 from orac.training import delivery, saving
 from orac.training.host_loop import HostRunner
-from orac.training.loop import Callback, Runner
 from orac.training.run_logger import RunLogger
+from orac.training.run_loop import Callback, Runner
 from orac.training.state import memory_needs
 
 
@@ -138,10 +138,11 @@ def resume(
             log(message)
         agent = Agent(choose_env(config, env), config, **options)
         if other := other_cost_fn(config, agent.config):
+            own = config.env.cost_fn
             raise ValueError(
                 "a run must be resumed with its own cost function, "
-                f"{config.env.cost_fn}, but got {other}. To train its agent with another "
-                "one, start a new run from it: "
+                f"{own or 'and this one has none'}, but got {other}. To train its agent "
+                "with another one, start a new run from it: "
                 f"orac train --from {run.path} --cost-fn {other}"
             )
         if agent.config.env.cost_fn != config.env.cost_fn:
@@ -182,7 +183,7 @@ def resume(
 
 
 def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
-    """Return whether `env` is the environment that the config names, or None."""
+    """Return True if `env` is None or is the environment that the config names."""
     env_id = config.env.id
     if env is None or env_id == env:
         return True

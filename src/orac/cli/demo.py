@@ -33,7 +33,7 @@ from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.rollout import DevicePolicy, record_episodes
 from orac.reports.matplotlib_figures import save_figure
 from orac.runs.atomic_io import make_directory
-from orac.training.loop import Event
+from orac.training.run_loop import Event
 from orac.training.state import evaluation_policy, without_seed
 
 CORNER = (1.0, 1.0, 1.0, 1.0)

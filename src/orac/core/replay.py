@@ -89,16 +89,17 @@ def sample_n_step(
     num_envs: int,
     config: AgentConfig,
 ) -> Transition:
-    """Sample rows, and add the rewards and costs of the following steps to each row.
+    """Sample rows, and add the discounted rewards and costs of the following steps to each.
 
     The next step of an environment is stored `num_envs` rows later. A sampled row sums
     `n_step` steps, or fewer if the episode or the stored rows end earlier.
 
-    Some rows only reset an environment and must not be used. Each row is drawn twice, and
-    the second draw is used if the first one is such a row. If both are, the row of the same
-    environment one round before the second draw is used, which is the last step of an
-    episode. The oldest round has no round before it. There, the row of the same environment
-    in the newest round is used if it is a step, and otherwise the row one round later.
+    Some rows come from calls that only reset an environment, and must not be used. For each
+    row of the batch, two indices are drawn. The second is used if the first is a reset. If
+    both are resets, we go back one round in the environment of the second index: its
+    previous row is the last step of an episode. The oldest round has no round before it.
+    There, the environment's row in the newest round is used if it is a step, and otherwise
+    its row one round later.
     """
     # Choice: unlike in n-step SAC, the target has no entropy of the steps in between.
     rings, capacity = state.storage, state.capacity

@@ -34,4 +34,4 @@ class Transition(NamedTuple):
     accumulated_discount: Float[Array, "*batch"]
     steps: Int[Array, "*batch"] | tuple[()] = ()
     """Number of steps whose rewards and costs this row sums. In the replay it is 1, or 0 for
-    a row that only reset an environment. It is empty if `n_step` is 1."""
+    a row of a call that only reset an environment. It is empty if `n_step` is 1."""

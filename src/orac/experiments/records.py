@@ -72,7 +72,7 @@ class Record:
 
     folder: Path = Path()
     configs: dict[str, Row] = field(default_factory=dict)
-    """Config of each case by its label, as fields by dotted name, without the seed."""
+    """The config of each case without its seed, by the case's label: values by field name."""
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
     def is_complete(self, run: PlannedRun) -> bool:
@@ -454,7 +454,7 @@ def read_record(folder: Path, study: Study) -> Record:
 
 def _damaged(file: Path, problem: str) -> ValueError:
     return ValueError(
-        f"{file} must be a file that --record wrote, but {problem}. Restore it, or choose "
+        f"{file} must be a file that orac wrote for --record, but {problem}. Restore it, or choose "
         "another --record."
     )
 

@@ -209,7 +209,7 @@ def _read_header(path: Path, file: BufferedReader) -> tuple[list[Leaf], int]:
     _, version, length = PREFIX.unpack(file.read(PREFIX.size))
     if version > FORMAT:
         raise ValueError(
-            f"{path} has format {version}; this version of orac reads up to {FORMAT}. "
+            f"{path} has format {version}; this version of orac reads formats up to {FORMAT}. "
             "Install the newer orac that wrote it."
         )
     # A correct digest does not make the header trustworthy, because both can be forged.

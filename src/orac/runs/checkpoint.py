@@ -106,7 +106,7 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
     version = content.get("format")
     if type(version) is int and version > FORMAT:
         raise ValueError(
-            f"{path} has format {version}; this version of orac reads up to {FORMAT}. "
+            f"{path} has format {version}; this version of orac reads formats up to {FORMAT}. "
             "Install the newer orac that wrote it."
         )
     try:
@@ -235,8 +235,8 @@ class Checkpoints:
         if not steps:
             return f"{self.directory.parent} has no checkpoint yet."
         return (
-            f"The last good checkpoint, of step {steps[-1]:,}, is in {self.directory}; "
-            "change the config and resume from it."
+            f"The last good checkpoint, of step {steps[-1]:,}, is in {self.directory}. "
+            f"When the cause is mended, continue from it: orac resume {self.directory.parent}"
         )
 
     def load_latest(

@@ -18,8 +18,8 @@ from jax import monitoring
 
 from orac.envs.base import step_batch, to_box
 from orac.training.device_loop import DeviceRunner
-from orac.training.loop import Runner
 from orac.training.run_logger import Logger
+from orac.training.run_loop import Runner
 from orac.training.state import without_seed
 from orac.training.train_step import choose_action
 from orac.training.xla import compiler_options

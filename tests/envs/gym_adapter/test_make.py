@@ -378,7 +378,7 @@ TABLE = [
         "at step 15 environment 0 reported a cost of nan. Guard",
     ),
     Bad("no cost, late", late({}), "environment 0 reported no cost"),
-    Bad("more costs, late", late({"cost": [1, 2]}), "2 cost(s) where 1 were expected"),
+    Bad("more costs, late", late({"cost": [1, 2]}), "2 costs, but 1 expected"),
     Bad(
         "six values, NaN cost",
         partial(Odd, result=lambda o, r, *x: (o, r, np.nan, *x)),
@@ -393,7 +393,7 @@ TABLE = [
     Bad(
         "fewer costs than names",
         Counter,
-        "1 cost(s) where 2 were expected",
+        "1 costs, but 2 expected",
         {"cost_names": ["heat", "noise"]},
     ),
     Bad(

@@ -181,7 +181,7 @@ HANG = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from helpers.gym_probes import Counter
-from orac.training.loop import interruptible
+from orac.training.run_loop import interruptible
 
 def hang():
     print("hanging", flush=True)

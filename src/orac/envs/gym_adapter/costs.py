@@ -89,8 +89,9 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
         if key not in info:
             have = ", ".join(repr(known) for known in info) or "none"
             each = (
-                "Report one number under each of those keys, a flat array as info['cost'] "
-                "in the order of the constraints, or compute them with cost_fn=."
+                f"Report one number under each of the keys {', '.join(map(repr, keys))}, "
+                "or report a flat array as info['cost'] in the order of the constraints, "
+                "or compute the costs with cost_fn=."
             )
             fix = each if cost_keys.array_key else REPORT_IT
             missing = f"no cost: info has no key {key!r} (its keys: {have})"
@@ -118,7 +119,7 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
         return InvalidCost("an empty cost")
     if num_costs is not None and len(reading) != num_costs:
         return InvalidCost(
-            f"{len(reading)} cost(s) where {num_costs} were expected",
+            f"{len(reading)} costs, but {num_costs} expected",
             "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), "
             "and report that number of costs at every step.",
         )
@@ -252,7 +253,7 @@ def read_metric(
         return np.array(values, np.float32)
     except (TypeError, ValueError):
         raise ValueError(
-            f"info[{key!r}] is not a number in every environment ({values}). Leave "
+            f"info[{key!r}] must be a number in every environment, got {values}. Leave "
             f"{key!r} out of metric_names."
         ) from None
 

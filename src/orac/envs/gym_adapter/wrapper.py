@@ -1,12 +1,13 @@
 """Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
-`make` builds vector environments from these wrappers, except for ids that have a vector
-environment of their own, such as those of Safety-Gymnasium. For those, `vector.HostEnv`
-reads the costs with `costs.CostReader`. A wrapper flattens observations, ends episodes at
-the time limit, and puts only the costs and the requested metrics in `info`, always as
-floats. The type matters, because Gymnasium batches infos in the type of the first value: a
-cost of 0.7 would become 0 if the first environment reported the integer 0. Worker processes
-import this module, so it does not import JAX.
+`make.py` builds vector environments from these wrappers, unless the user passes a vector
+environment, or an id that has one, such as the ids of Safety-Gymnasium. For those,
+`vector.HostEnv` reads the costs with `costs.CostReader`. A wrapper flattens observations,
+ends episodes at the time limit, and puts only the costs (a `costs.Reading`) and the requested
+metrics in `info`. Their numbers are always floats. The type matters, because Gymnasium
+batches infos in the type of the first value: a cost of 0.7 would become 0 if the first
+environment reported the integer 0. Worker processes import this module, so it does not
+import JAX.
 
 The state of an environment can be saved if it has the methods `get_state()` and
 `set_state(state)`. The states of its random generator and of Gymnasium's time limits are
@@ -200,7 +201,7 @@ def get_env_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
 
 
 def set_env_state(env: gymnasium.Env[Any, Any], saved: dict[str, Any]) -> None:
-    """Restore a state from `get_env_state` in a new or used environment."""
+    """Restore a state from `get_env_state`. The environment may have been stepped before."""
     owner = _state_owner(env)
     if owner is None:
         raise ValueError(

@@ -2,9 +2,10 @@
 
 The package writes its model as XML and compiles it at every reset, together with 190 MB of
 photographs of a sky. This module replaces the sky by a colour gradient, so compiling is
-fast. Every other number of the model is the same as in the package, bit for bit. The fast
-path uses `ModelBuilder`. `NavigationSimulation` and `VelocitySimulation` step the tasks
-that the fast path does not support. Importing this module imports the package.
+fast. Every other number of the model is the same as in the package, bit for bit. Our
+faster implementation of some tasks, `fast_path.py`, uses `ModelBuilder`.
+`NavigationSimulation` and `VelocitySimulation` step the tasks that it does not support.
+Importing this module imports the package.
 """
 
 # MuJoCo is compiled and has no stubs.
@@ -87,9 +88,9 @@ class ModelBuilder:
 class NavigationSimulation:
     """A navigation task (Goal, Button, Push, ...) stepped by the package's code.
 
-    Two attributes of the environment object are replaced: the class that compiles its
-    model, and the agent's camera, because the package's viewer does not work with
-    Gymnasium 1. The package's modules stay unchanged.
+    Some attributes of the environment's task are changed: the object that compiles its
+    model; the method that renders the agent's view, because the package's viewer does not
+    work with Gymnasium 1; and the count of steps. The package's modules stay unchanged.
     """
 
     def __init__(self, env: Any, timestep: float | None) -> None:

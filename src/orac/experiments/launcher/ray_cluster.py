@@ -1,6 +1,6 @@
 """Backend of `schedule` that runs the workers as tasks of a Ray cluster.
 
-A task starts the same worker process as `processes`. So on the same kind of machine and with
+A task starts the same worker process as `processes.py`. So on the same kind of machine and with
 the same number of threads, the two backends give bit-identical results. Checkpoints are
 written below `out`, which must be a path that every node can reach. If a node or a Ray
 worker is lost, Ray starts the task again elsewhere, and the run continues from its last
@@ -46,7 +46,12 @@ class RayTasks:
         threads: int = 1,
         trackers: Sequence[str] = (),
     ) -> None:
-        """Connect to the cluster at `address`; None starts a cluster on this machine."""
+        """Connect to the cluster at `address`.
+
+        With None, Ray looks for a cluster (`RAY_ADDRESS`, or one that `ray start` started
+        here), and starts one on this machine if there is none. If Ray is already
+        initialised in this process, its cluster is used.
+        """
         self._ray = import_extra("The backend ray", "ray", "ray")
         self._started_ray = not self._ray.is_initialized()
         if self._started_ray:

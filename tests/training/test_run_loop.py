@@ -27,7 +27,7 @@ from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery
 from orac.training.device_loop import DeviceRunner
-from orac.training.loop import steer_run
+from orac.training.run_loop import steer_run
 from orac.training.train_step import StepReport
 
 LOGS = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
