@@ -16,7 +16,6 @@ from typing import Any
 from orac.api import Agent, Evaluation, evaluate_baseline, load
 from orac.api.agent import check_own_task, write_certificate
 from orac.api.environments import cost_bound_options
-from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
@@ -164,7 +163,7 @@ def load_from_options(options: argparse.Namespace) -> Agent:
         options.env_id,
         cost_fn=options.cost_fn,
         encoder=options.encoder,
-        host_options=host_options(options),
+        cost_bound=options.cost_bound,
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from orac.config import serialization
 from orac.runs.trackers import TRACKERS
@@ -83,9 +82,10 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         "--cost-bound",
         type=float,
         action="append",
-        metavar="COST",
+        metavar="BOUND",
         help="largest possible cost of an episode, for an environment that does not declare "
-        "it; certificates rely on it; give it once per constraint",
+        "it: the largest cost of a step times the number of steps; certificates rely on it; "
+        "give it once per constraint",
     )
     about = "device that JAX uses"
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help=about)
@@ -349,12 +349,6 @@ def add_demo_options(parser: ArgumentParser) -> None:
     option("--seed", type=int, default=0, help="random seed (default: 0)")
     about = "output directory (default: demo)"
     option("--out", type=folder, default=Path("demo"), help=about)
-
-
-def host_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return, as keyword arguments, the options for host environments that the user gave."""
-    given = options.cost_bound
-    return {} if given is None else {"cost_bound": given}
 
 
 def not_empty(text: str) -> str:

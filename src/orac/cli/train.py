@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orac.cli.options import host_options
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
 from orac.config.validation import check_count
@@ -39,14 +38,16 @@ def run_train(options: argparse.Namespace) -> int:
     agent_options: dict[str, Any] = {
         "cost_fn": options.cost_fn,
         "encoder": options.encoder,
-        "host_options": host_options(options),
     }
+    bound = options.cost_bound
     if config is None:
+        agent_options["cost_bound"] = bound
         agent = load(str(options.source), options.env_id, **agent_options)
     else:
         # Only an id that the user typed may import its module, not an id in a file.
         env = options.env_id or choose_env(config, None)
-        agent = Agent(env, config, **agent_options)
+        host_options = {} if bound is None else {"cost_bound": bound}
+        agent = Agent(env, config, **agent_options, host_options=host_options)
     if options.seeds is not None:
         return train_seeds(agent, options)
     print(describe(agent))
@@ -198,7 +199,7 @@ def run_resume(options: argparse.Namespace) -> int:
         total_timesteps=options.total_steps,
         cost_fn=options.cost_fn,
         encoder=options.encoder,
-        host_options=host_options(options),
+        cost_bound=options.cost_bound,
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
@@ -295,6 +296,6 @@ def finish(agent: "Agent", path: Path, options: argparse.Namespace) -> int:
     print(f"Evaluate it with: orac evaluate {arguments}")
     if agent.config.constraints:
         known = agent.spec.cost_bounds is not None or "--cost-bound" in arguments
-        bound = "" if known else " --cost-bound COST"
+        bound = "" if known else " --cost-bound BOUND"
         print(f"Certify it with: orac certify {arguments}{bound}")
     return 0
