@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from orac.api import Agent
 
 MAX_PROCESSES = 10_000
+OTHER_SETTINGS = (
+    "Add --name NAME for a new run, choose another --out, or repeat the settings of the "
+    "existing run."
+)
+"""Advice if the folder of `--seeds` holds a run with other settings."""
 NOTHING_EVALUATED = "finished, and nothing was evaluated"
 
 
@@ -29,8 +34,12 @@ def run_train(options: argparse.Namespace) -> int:
     if options.source is not None:
         check_from(options)
     else:
-        config, _ = resolve_config(options)
+        config, base = resolve_config(options)
         presets.check_algorithm(config)
+        is_long = config.training.total_steps >= base.training.total_steps
+        note = presets.long_preset_note(config, options.preset)
+        if note and is_long and options.config is None:
+            print(f"note: {note}", flush=True)
     # JAX is imported here, after the options were checked.
     from orac.api import Agent, ShortRunWarning, load
     from orac.api.environments import choose_env
@@ -114,7 +123,12 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     from orac.api.agent import short_run
     from orac.envs.user_code import allow_module
     from orac.experiments.launcher import processes
-    from orac.experiments.launcher.schedule import PlannedRun, run_all, stop_signals
+    from orac.experiments.launcher.schedule import (
+        PlannedRun,
+        check_plan,
+        run_all,
+        stop_signals,
+    )
     from orac.experiments.run_study import UNFINISHED, exit_code
     from orac.runs.progress import Progress
 
@@ -137,6 +151,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
         )
         for seed in options.seeds
     ]
+    check_plan(runs, OTHER_SETTINGS)
     print(describe(agent, f"seeds {', '.join(map(str, options.seeds))}"))
     if note := short_run(config):
         print(f"  note: {note}")

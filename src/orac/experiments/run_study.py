@@ -132,8 +132,7 @@ def train(
     if folder is not None:
         record = read_record(folder, study)
         for run in planned:
-            subject = f"{run}, which is to run now,"
-            record.check(run.label, subject, run.config)
+            record.check(run.label, str(run), run.config)
         missing = [run for run in planned if not record.is_complete(run)]
         if len(missing) < len(planned):
             recorded = len(planned) - len(missing)

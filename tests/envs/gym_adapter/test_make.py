@@ -1,7 +1,9 @@
 """Making environments from ids, objects and factories, and the errors for bad ones."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,6 +16,13 @@ from gymnasium.wrappers import NormalizeReward, TimeLimit
 
 from helpers.gym_probes import Counter, CounterBatch, Odd, transitions, walk
 from orac.envs.gym_adapter.make import check_environment, make_host
+
+
+def test_an_id_of_a_module_is_suggested_with_its_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "drone", ModuleType("drone"))
+    monkeypatch.setitem(gymnasium.registry, "Drone-v0", gymnasium.spec("Pendulum-v1"))
+    with pytest.raises(ValueError, match="Did you mean 'drone:Drone-v0'"):
+        make_host("drone:Drone-v1")
 
 
 def test_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
@@ -429,6 +438,11 @@ TABLE = [
     # What is passed as env
     Bad("misspelt id", lambda: "Pendulm-v1", "Did you mean 'Pendulum-v1'?"),
     Bad("id without version", lambda: "Pendulum", "Did you mean 'Pendulum-v1'?"),
+    Bad(
+        "id of a user's module",
+        lambda: "Drone-v0",
+        "environment 'Drone-v0'. If your own module",
+    ),
     Bad("unknown version", lambda: "Pendulum-v9", "Gymnasium reports:"),
     Bad("unknown module", lambda: "no_such_module:Thing-v0", "install it, or correct"),
     Bad(

@@ -176,7 +176,9 @@ def test_progress_counts_killed_runs(tmp_path, monkeypatch):
 def test_directory_of_a_run_with_other_settings_raises(tmp_path):
     run(plan(tmp_path, (0,)))
     with pytest.raises(
-        ValueError, match=r"has training.total_steps 500 and .* has 400\. Repeat"
+        ValueError,
+        match=r"seed-000 holds other settings than fake, seed 0 \(training.total_steps: "
+        r"400 there, 500 here\), but runs in one folder must differ only in their seed\.",
     ) as caught:
         check_plan(plan(tmp_path, (0,), steps=500))
     (path,) = tmp_path.glob("**/seed-000")
@@ -189,7 +191,7 @@ def test_directory_of_a_run_with_other_settings_raises(tmp_path):
 def test_other_settings_than_those_of_another_seed_raise(tmp_path):
     run(plan(tmp_path, (0,)))
     with pytest.raises(
-        ValueError, match=r"fake, seed 1, which is .* 500 and .*seed-000 has 400"
+        ValueError, match=r"seed-000 holds .* than fake, seed 1 .* 400 there, 500 here"
     ):
         check_plan(plan(tmp_path, (1,), steps=500))
     check_plan(plan(tmp_path, (1,)))
