@@ -246,7 +246,7 @@ def test_several_seeds_stop_and_go_on_with_the_same_command(
     thread.join()
     printed = capsys.readouterr().out
     assert printed.startswith("wcsac in orac/GuardedMaze-v0, seeds 0, 1, 2\n")
-    assert "run the same command again to continue" in printed
+    assert "Run the same command again to continue" in printed
     folder = run_path(tmp_path, ENV, "wcsac", 0, "default").parent
     for seed in range(2):
         # Close to the end, so that the rest takes only a moment.

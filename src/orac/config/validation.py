@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 FLOAT32_MAX = 3.4028234663852886e38
 """Largest number in float32. The learner would treat a larger number as infinite."""
@@ -26,6 +26,18 @@ LONG_LIST = 10
 
 class NonFiniteError(ArithmeticError):
     """A number in a policy, an evaluation or a run is infinite or NaN."""
+
+
+AnyError = TypeVar("AnyError", bound=Exception)
+
+
+def with_shell_text(error: AnyError, text: str) -> AnyError:
+    """Return the error with another text for the command line.
+
+    The text of the error itself names arguments of Python, and `text` options of the shell.
+    """
+    vars(error)["shell_text"] = text
+    return error
 
 
 def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.4) -> str:

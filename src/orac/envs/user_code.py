@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orac.config.validation import did_you_mean, shown
+from orac.config.validation import did_you_mean, shown, with_shell_text
 from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
@@ -58,8 +58,12 @@ def import_object(name: str, option: str, kind: str, example: str) -> Any:
 class NotImported(ValueError):
     """Raised if a file names a module that the user has not allowed orac to import."""
 
-    def __init__(self, module: str, message: str, *options: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self, module: str, reason: str, python: str, shell: str, *options: str
+    ) -> None:
+        """`python` and `shell` say what to do in Python and on the command line."""
+        super().__init__(f"{reason} {python}")
+        with_shell_text(self, f"{reason} {shell}")
         self.module = module
         self.options = options
         """Options to add to the command so that it works; empty if none helps."""
@@ -82,8 +86,9 @@ def check_env_module(env_id: str) -> None:
         raise NotImported(
             module,
             f"the environment is {env_id!r}, and orac never imports code that a file "
-            f"names. Add --import {module} to the command (in Python, import {module} "
-            f"first, or pass env={env_id!r}).",
+            "names.",
+            f"Import {module} first, or pass env={env_id!r}.",
+            f"Add --import {module} to the command.",
             "--import",
             module,
         )
@@ -99,20 +104,22 @@ def cost_fn_from_file(name: str) -> CostFn:
     if module not in ALLOWED_MODULES:
         why = (
             f"the cost is computed by {name!r}, and orac never imports code that a file "
-            "names. "
+            "names."
         )
         if not can_be_imported(name):
             raise NotImported(
                 module,
-                f"{why}This function cannot be imported by its name: write it at the top "
-                "level of a file whose name has only letters, digits and underscores, such "
-                "as my_costs.py, and add --cost-fn my_costs:NAME (in Python, pass the "
-                "function itself as cost_fn=).",
+                why,
+                "Pass the function itself as cost_fn=.",
+                "This function cannot be imported by its name: write it at the top level of "
+                "a file whose name has only letters, digits and underscores, such as "
+                "my_costs.py, and add --cost-fn my_costs:NAME.",
             )
         raise NotImported(
             module,
-            f"{why}Add --cost-fn {name} or --import {module} to the command (in Python "
-            f"cost_fn={name!r}, or the function itself).",
+            why,
+            f"Pass the function itself as cost_fn=, or its name, cost_fn={name!r}.",
+            f"Add --cost-fn {name} or --import {module} to the command.",
             "--cost-fn",
             name,
         )

@@ -139,9 +139,12 @@ def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     outcomes, lines = run(runs)
     thread.join()
     assert statuses(outcomes) == ["stopped"] * 3
-    assert "Stopping (interrupted): every worker saves first." in lines
+    (line,) = [line for line in lines if line.startswith("Stopping (interrupted): ")]
+    assert line.endswith("saves first. Ctrl-C again ends them at once, without saving.")
     assert exit_code(outcomes, lines.append) == UNFINISHED
-    assert lines[-1].startswith("3 of 3 runs are not finished. All are saved")
+    assert lines[-1].startswith(
+        "3 of 3 runs are not finished, and 2 of these have taken steps, which are saved."
+    )
     reached = {seed: step for sign, seed, step in journal(tmp_path) if sign == "-"}
     assert set(reached) == {"0", "1"} and all(int(s) > 0 for s in reached.values())
     # Close to the end, so that the rest takes only a moment.

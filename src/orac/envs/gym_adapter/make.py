@@ -430,5 +430,5 @@ def _registered(name: str) -> Any:
                 f"--env-id your_module:{bare} (in Python 'your_module:{bare}')."
             )
         raise ValueError(
-            f"There is no environment {name!r}.{hint} Gymnasium reports: {error}"
+            f"There is no environment {name!r}.{hint} (Gymnasium reports: {error})."
         ) from error

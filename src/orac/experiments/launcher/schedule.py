@@ -156,7 +156,11 @@ class Backend(Protocol):
         ...
 
 
-REPEAT_SETTINGS = "Repeat the settings of the existing run, choose another --out, or move one of them."
+REPEAT_SETTINGS = (
+    "Repeat the settings of the existing run, choose another --out, or move one of "
+    "them."
+)
+"""Advice if a folder holds a run with other settings."""
 
 
 def check_plan(runs: Sequence[PlannedRun], advice: str = REPEAT_SETTINGS) -> None:
@@ -250,7 +254,11 @@ def run_all(
                     over = time.monotonic() - started >= budget_seconds
                     stopping = "interrupted" if received else "budget used" * over
                     if stopping:
-                        log(f"Stopping ({stopping}): every worker saves first.")
+                        again = " Ctrl-C again ends them at once, without saving."
+                        log(
+                            f"Stopping ({stopping}): every worker saves first."
+                            + again * bool(received)
+                        )
                         backend.stop()
                 while waiting and not stopping and backend.free:
                     run = waiting.popleft()
@@ -268,7 +276,8 @@ def run_all(
                         outcomes.append(outcome)
                         if outcome.status == "finished":
                             when_finished(run)
-                progress.update(backend.running, outcomes)
+                if not (stopping and backend.running):
+                    progress.update(backend.running, outcomes)
                 time.sleep(POLL_SECONDS)
         finally:
             backend.close()
@@ -282,7 +291,8 @@ def outcome_line(outcome: Outcome) -> str:
     run = outcome.run
     line = f"{outcome.status:<9} {run}"
     if outcome.status == "stopped":
-        line += f" at step {run.step():,} of {run.total_steps:,}"
+        step = run.step()
+        line += f" at step {step:,} of {run.total_steps:,}" if step else " at its start"
     line += f", {clock_text(outcome.seconds)}"
     return f"{line}: {outcome.error}" if outcome.error else line
 
