@@ -60,7 +60,7 @@ INVALID = [
     (["train", "--env-id=Pendulum-v1", "--cost-fn=too_fast"], "my_costs:too_fast"),
     (
         ["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"],
-        "must be a function of (obs",
+        "must be a function of (observation",
     ),
     (["train", "--set=env.cost_fn=my:cost"], "orac never imports code"),
     (["train", "--num-envs=1e12"], "training.num_envs must be at most 1,000,000"),

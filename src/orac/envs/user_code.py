@@ -7,7 +7,7 @@ allowed with `--import`. A name that comes from a file is refused with the optio
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from orac.config.validation import did_you_mean, shown, with_shell_text
 from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""`cost_fn(obs, action, next_obs, info)` returns one number, or one per constraint."""
+"""`cost_fn(observation, action, next_observation, info)` returns one number, or one per constraint."""
 
 
 def import_cost_fn(name: str) -> CostFn:
@@ -198,22 +198,49 @@ def import_named(module: str, what: str) -> Any:
 
 
 def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
-    """Return `cost_fn` if it can be called with (obs, action, next_obs, info)."""
+    """Return `cost_fn` if it can be called with (observation, action, next_observation, info)."""
     if not callable(cost_fn):
         raise ValueError(
-            f"{what} must be a function of (obs, action, next_obs, info), got "
+            f"{what} must be a function of (observation, action, next_observation, info), got "
             f"{shown(cost_fn)}."
         )
     try:
         inspect.signature(cost_fn).bind(None, None, None, {})
     except TypeError as error:
         raise ValueError(
-            f"{what} is called with (obs, action, next_obs, info), which it does not "
+            f"{what} is called with (observation, action, next_observation, info), which it does not "
             f"take: {error}."
         ) from error
     except ValueError:
         pass  # A built-in without a signature is checked when it is called.
     return cost_fn
+
+
+def call_cost_fn(
+    cost_fn: CostFn,
+    observation: Any,
+    action: Any,
+    next_observation: Any,
+    info: dict[str, Any],
+) -> Any:
+    """Return the result of the user's cost function.
+
+    If it raises an error, a note says so and names the keys of its arguments.
+    """
+    try:
+        return cost_fn(observation, action, next_observation, info)
+    except Exception as error:
+        parts = [
+            f"the keys of {name} are {', '.join(map(repr, value)) or 'none'}"
+            for name, value in (("observation", observation), ("info", info))
+            if isinstance(value, Mapping)
+        ]
+        keys = f" Here {' and '.join(parts)}." if parts else ""
+        error.add_note(
+            f"This error was raised by your cost function {name_of_cost_fn(cost_fn)}, which "
+            f"was called with (observation, action, next_observation, info).{keys}"
+        )
+        raise
 
 
 def name_of_cost_fn(cost_fn: CostFn) -> str:

@@ -152,7 +152,9 @@ def test_the_advice_for_discrete_actions_works_as_it_stands(space):
         make_host(env, episode_length=100)
     advice = str(caught.value).partition(": ")[2]
     names = {"gymnasium": gymnasium, "env": env}
-    wrapped = eval(advice.removesuffix("."), names)
+    line, _, shell = advice.partition(". For the shell, ")
+    assert shell.endswith("add --env-id my_envs:Name-v0.")
+    wrapped = eval(line, names)
     wrapped.action_space.seed(0)
     chosen = [wrapped.action(wrapped.action_space.sample()) for _ in range(50)]
     assert all(space.contains(one) for one in chosen)

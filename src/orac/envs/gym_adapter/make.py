@@ -79,7 +79,7 @@ def make_host(
         env: An id (`"Pendulum-v1"`, `"module:Name-v0"`), an environment, a factory or a
             vector environment.
         num_envs: Number of environments in the batch.
-        cost_fn: Function of (obs, action, next_obs, info) that returns the costs.
+        cost_fn: Function of (observation, action, next_observation, info) that returns the costs.
         cost_names: Names of the constraints. Without `cost_keys`, the costs of several
             constraints are read from info keys of these names if they all exist, and
             otherwise from the array `info["cost"]`.
