@@ -66,7 +66,8 @@ def add_function_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cost-fn",
         metavar="MODULE:FUNCTION",
-        help="import this function of (observation, action, next_observation, info) to compute the cost",
+        help="import this function of (observation, action, next_observation, info) to "
+        "compute the cost",
     )
     parser.add_argument(
         "--encoder",

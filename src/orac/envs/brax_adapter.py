@@ -47,7 +47,9 @@ PHYSICS = "jax"
 """The implementation of MuJoCo Playground's physics that can be compiled into training."""
 
 JaxCostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""Function of (observation, action, next_observation, info), which are JAX arrays without a batch axis."""
+"""Function of (observation, action, next_observation, info).
+
+The arguments are JAX arrays without a batch axis."""
 
 
 @dataclass(frozen=True)

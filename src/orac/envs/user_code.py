@@ -15,7 +15,9 @@ from orac.config.validation import did_you_mean, shown, with_shell_text
 from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""`cost_fn(observation, action, next_observation, info)` returns one number, or one per constraint."""
+"""`cost_fn(observation, action, next_observation, info)` returns the cost of a step.
+
+It is one number, or one per constraint."""
 
 
 def import_cost_fn(name: str) -> CostFn:
@@ -208,8 +210,8 @@ def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
         inspect.signature(cost_fn).bind(None, None, None, {})
     except TypeError as error:
         raise ValueError(
-            f"{what} is called with (observation, action, next_observation, info), which it does not "
-            f"take: {error}."
+            f"{what} is called with (observation, action, next_observation, info), which it "
+            f"does not take: {error}."
         ) from error
     except ValueError:
         pass  # A built-in without a signature is checked when it is called.
