@@ -1,4 +1,4 @@
-"""Measure everything for which a user waits, and compare each time with its target.
+"""Measure how long updates, actions, training loops and commands take, and compare with targets.
 
     make bench
     python benchmarks/bench.py [SECTION ...] [--repeats 5] [--products] [--record]
@@ -6,8 +6,8 @@
 Every workload runs in a process that uses one processor, as the workers of orac do. The
 workloads of a section take turns, so that other load slows all of them. The table shows
 medians of the repeats in CPU milliseconds; wall times are recorded as well. Wherever
-possible, a figure is a ratio of two times of the same run. Compare ratios, not milliseconds,
-between runs and machines.
+possible, a row of the table is a ratio of two times of the same run. Between runs and
+machines, compare ratios and not milliseconds.
 """
 
 import argparse
@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 from workloads import FORMS, PRESETS, SIZES
 
 HERE = Path(__file__).resolve().parent
-END_OF_TABLE = "<!-- `benchmarks/bench.py --record` keeps the text below this line. -->"
+END_OF_TABLE = (
+    "<!-- `benchmarks/bench.py --record` does not change the text below this line. -->"
+)
 
 
 class Measured(NamedTuple):
@@ -41,7 +43,7 @@ class Measured(NamedTuple):
     peak: float
     """Peak memory of the process in MB."""
     facts: dict[str, Any]
-    """What else the workload reports, such as its sizes."""
+    """Further information from the workload, such as its sizes."""
 
 
 class Figure(NamedTuple):
@@ -51,7 +53,7 @@ class Figure(NamedTuple):
     value: float | None
     unit: str = ""
     target: str = ""
-    """Such as `<= 1.5` or `>= 2.5`; empty if there is no target."""
+    """Text such as `<= 1.5` or `>= 2.5`; empty if there is no target."""
     note: str = ""
 
     @property
@@ -112,7 +114,7 @@ class Worker:
 
 
 class Bench:
-    """Measures workloads and collects figures. Every section has it as its argument."""
+    """Measures workloads and collects figures. It is the argument of every section."""
 
     def __init__(self, processor: int, repeats: int, peers: Path, products: bool):
         self.processor, self.repeats = processor, repeats
@@ -189,7 +191,7 @@ class Bench:
 
 
 def updates(bench: Bench) -> None:
-    """Time an update of every risk form and size, and its floor (see `floor.py`)."""
+    """Time updates of all risk forms, sizes and presets, and their floors (see `floor.py`)."""
     names = [f"{size} {form}" for size in SIZES for form in FORMS] + list(PRESETS)
     pairs = [(f"update {name}", f"floor {name}") for name in names]
     bench.measure([bench.ours(*(name for pair in pairs for name in pair))])
@@ -230,7 +232,7 @@ def acting(bench: Bench) -> None:
 
 
 def loops(bench: Bench) -> None:
-    """Time whole training loops, ours and those of other libraries."""
+    """Time whole training loops of this library and of other libraries."""
     ours = {"Pendulum": "loop Pendulum", "PointGoal1": "loop PointGoal1"}
     sizes = {
         "Pendulum": {
@@ -474,8 +476,8 @@ def record(bench: Bench, folder: Path, circumstances: dict[str, Any]) -> None:
         f"{machine['cpu_count']} processors, of which each process used one. These are "
         f"medians of {bench.repeats} repeats in CPU milliseconds; the workloads of a "
         "section took turns. Compare ratios, not milliseconds, between runs. The run took "
-        f"{circumstances['minutes']:.0f} minutes. The load was {circumstances['load']:.1f} "
-        "before it. During it, all other processes together used "
+        f"{circumstances['minutes']:.0f} minutes. Before it, the load of the machine was "
+        f"{circumstances['load']:.1f}. During the run, all other processes together used "
         f"{circumstances['others_used']:.2f} processors. The busiest of those that ran from "
         f"start to end (share of a processor): {others}.\n\n{table}\n\n"
         "The floor of an update is the time of its matrix products. XLA computes each of them "

@@ -3,7 +3,7 @@
     python benchmarks/checkpoints.py [maze] [safety]
 
 The shares are ratios within one run on one machine. `maze` trains with the settings of
-`orac demo`, whose steps take the least time. `safety` uses ORAC in SafetyPointGoal1 with a
+`orac demo`, whose steps are the fastest. `safety` uses ORAC in SafetyPointGoal1 with a
 full replay of a million transitions: it measures the time of a step over 300 steps, and saves
 checkpoints that have 10,000 new rows each.
 """
@@ -97,7 +97,7 @@ def save_again_and_again(agent: Agent, out: Path, saves: int) -> Stopwatch:
 
 
 def report(name: str, seconds: list[float], step: float) -> None:
-    """Print the share of the time that checkpoints take, from seconds per step."""
+    """Print the share of the time that checkpoints take. `step` has the seconds of a step."""
     save = statistics.median(seconds)
     share = save / (EVERY * step + save)
     print(

@@ -1,15 +1,15 @@
 """Compute the floor of an update: the time of its matrix products and nothing else.
 
-An update cannot be faster than its floor. The floor has every product that one gradient step
-needs mathematically, with the sizes that the update uses:
+Apart from noise of the measurement, an update cannot be faster than its floor. The floor has
+every product that one gradient step needs mathematically, with the sizes that the update uses:
 
 - the forward pass of the targets;
 - the forward pass, the weight gradient and the input gradient of each trained network,
   without the input gradient of a layer whose input is data;
 - the forward pass and the input gradient of the critics, for the actor.
 
-Every member of an ensemble has its own products. Element-wise operations are not counted, and
-an outer product (inner size 1) is element-wise.
+Every member of an ensemble has its own products. Element-wise operations are not counted. Outer
+products (inner size 1) are regarded as element-wise.
 """
 
 from itertools import pairwise
@@ -136,8 +136,8 @@ def training_products(layers: list[Layer], member: int) -> list[Product]:
 def floor_program(products: list[Product], loop: int) -> Any:
     """Return a compiled function that computes every product `loop` times.
 
-    The loop and the compiler options are those of the update. Products share operands in the
-    same way as those of an update: for example, the forward pass and the weight gradient of a
+    The loop and the compiler options are the same as in an update. Products share operands in
+    the same way as in an update: for example, the forward pass and the weight gradient of a
     layer read the same input. Barriers prevent the compiler from computing a product only
     once for all iterations, or only the part of it that is read.
     """

@@ -5,7 +5,7 @@
 The unchanged package and our fast path (`orac.envs.safety.fast_path`) play whole episodes of
 the paper's tasks, with 400 steps and a reset, in turn, so that other load slows both. Then
 several environments are stepped one after another, directly and by our vector environment.
-CPU seconds are those of this process.
+CPU seconds are measured for this process only.
 """
 
 import argparse

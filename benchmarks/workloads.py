@@ -5,8 +5,8 @@
 The process prepares the named workloads (it compiles them and runs them once) and prints
 one line of JSON for each. Then it reads indices of workloads from standard input. For each
 index it runs the workload for about `SHORTEST` seconds, and prints the wall and CPU
-milliseconds per unit of work. In this way, `bench.py` alternates between workloads and
-processes.
+milliseconds per unit of work and the peak memory. In this way, `bench.py` alternates between
+workloads and processes.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 LOOP = 8
 """Number of updates in one compiled program, as in the training loop of JAX environments."""
 SHORTEST = 0.1
-"""Seconds of a timed run. How often it calls the workload is measured in the preparation."""
+"""Approximate seconds of a timed run. The preparation measures how many calls that takes."""
 SIZES = ("maze", "256x256")
 FORMS = ("scalar", "quantile", "implicit", "dual")
 PRESETS = {
@@ -84,7 +84,7 @@ def reply(data: dict[str, Any]) -> None:
 
 
 def learning(name: str) -> Learning:
-    """Return the learner that a name describes.
+    """Return the config and the problem of the learner that a name describes.
 
     A name is a size and a risk form (`maze quantile`), a preset (`fast maze`), or a preset
     with one size changed (`general with num_quantiles=32`).

@@ -3,8 +3,8 @@
 An episode is one month, in hourly steps, of a house with a heat pump, a hot water tank,
 solar panels and a battery. The reward is minus the electricity drawn from the grid. The cost
 of an hour is the distance, of at most 20 degrees, of the room temperature from its set point.
-The mean cost of the worst 5 % of months has a limit of 720 degree hours. Two hand-coded rules
-play the same number of months, for comparison.
+The mean cost of the worst 5 % of months has a limit of 720 degree hours. For comparison,
+two hand-coded rules play the same number of months.
 
     python examples/building_control.py                    # about ten minutes
     python examples/building_control.py --steps 3000000    # as long as the paper
@@ -35,13 +35,13 @@ def print_row(name: str, summary) -> None:
 
 
 def train(steps: int) -> orac.Agent:
-    """Train ORAC with the paper's preset, in eight environments at a time."""
+    """Train ORAC with the preset `paper`, but fewer gradient steps, in eight environments."""
     agent = orac.ORAC(
         HOUSE,
         num_envs=8,
         seed=0,
         settings={
-            # One gradient step per eight simulated hours; the paper makes eight.
+            # One gradient step per eight simulated hours; the paper makes one per hour.
             "training.gradient_steps": 1 / 8,
             "training.buffer_size": 200_000,
             "evaluation.every": 0,

@@ -1,8 +1,9 @@
 """Compare risk measures in the guarded maze: their values on two paths, and trained agents.
 
-First, one hand-coded policy takes the short path, past the guard, and another one the long
-path, around the guard, for 10,000 episodes each. Every risk measure is computed from their
-costs. Then one agent is trained per measure, and the picture shows which path it takes.
+First, one hand-coded policy takes the short path, past the guard, and another one takes the
+long path, around the guard, for 10,000 episodes each. All risk measures of their costs are
+computed. Then one agent is trained for each measure. The picture shows the risks of both
+paths and which path each agent takes.
 
     python examples/compare_risk_measures.py               # some minutes per measure
     python examples/compare_risk_measures.py --measures mean cvar

@@ -1,10 +1,11 @@
-"""Learn from images: put a small convolution in front of the networks.
+"""Learn from images: put a small convolutional encoder in front of the networks.
 
 A boat drives through a channel from left to right. It earns most in the middle of the
 channel, where a rock lies at a random place. The agent sees the channel from above, as an
 image of 12 x 12 pixels with two colours, and steers up or down. Each step on the rock costs
-1. The convolution below is the encoder: two functions that turn one image into features.
-The actor and each critic train their own copy of its parameters.
+1. The encoder below is a pair of functions: one makes its parameters, and the other turns an
+image into features with two convolutions. The actor and each critic train their own copy of
+the parameters.
 
     pip install "orac-rl[plots,stablehlo]"
     python examples/image_encoder.py              # about a minute of processor time
@@ -21,13 +22,13 @@ import numpy as np
 import orac
 
 PIXELS = 12
-"""Height and width of the image. An episode has one step fewer."""
+"""Height and width of the image. An episode has `PIXELS - 1` steps."""
 ROCK = 4
 """Height and width of a rock."""
 
 
 class Channel(gymnasium.Env):
-    """A boat in a channel. The boat has the image's first colour and the rock the second."""
+    """A boat in a channel. In the image, the boat has the first colour and the rock the second."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (PIXELS, PIXELS, 2), np.uint8)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)

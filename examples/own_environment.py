@@ -1,8 +1,8 @@
 """Write your own environment, a reservoir that must not flood, and train agents in it.
 
-A dam generates electricity, and a litre generates more when the reservoir is full. Once in
-a few months there is a storm, and if the reservoir cannot hold the water, the valley is
-flooded. A day with a flood costs 1. This script trains one agent with a limit on the mean
+A dam generates electricity, and a litre of water generates more when the reservoir is fuller.
+Once in a few months there is a storm, and if the reservoir cannot hold the water, the valley
+is flooded. A day with a flood costs 1. This script trains one agent with a limit on the mean
 cost and one with the same limit on the mean cost of the worst 10 % of months, and draws the
 water levels of both. With the first limit, months without a flood make up for those with
 one. The second limit counts only the worst months.
@@ -53,7 +53,7 @@ class Reservoir(gymnasium.Env):
 
 
 SETTINGS = {
-    # The month ends there: the level after the last day has no value for the agent.
+    # An episode ends with the month, and the level after that has no value for the agent.
     "agent.bootstrap_on_truncation": False,
     # Small networks, a large learning rate and one gradient step per four days make the
     # training short on a laptop.

@@ -1,6 +1,8 @@
-"""Under ORAC_REQUIRE_ALL=1 a skipped test is a failed one: green means that all ran.
+"""Hooks and fixtures of all tests.
 
-Also the wheel and virtual environments with it, which are dear and made once.
+With ORAC_REQUIRE_ALL=1, a skipped test counts as failed, so that success means that all tests
+ran. The fixtures build the wheel and virtual environments with it. This takes long, so each
+is made once.
 """
 
 import os
@@ -13,9 +15,9 @@ import pytest
 from helpers.memory import drop_compiled_programs
 
 ROOT = Path(__file__).parent.parent
-# Compiling is most of what these tests do. Later runs, subprocesses and other checkouts of
-# the same user reuse the compiled programs, also small ones, of which a test can have a
-# hundred. `make clean` deletes them.
+# Most of the tests' time is spent on compiling. Later runs, subprocesses and other checkouts of
+# the same user reuse the compiled programs. Small programs are saved too, because a test can
+# have a hundred of them. `make clean` deletes the programs.
 CACHE = Path.home() / ".cache" / "orac-tests" / "xla"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -28,7 +30,7 @@ cli/test_certify.py training/test_loop.py cli/test_train.py training/test_export
 training/test_encoder_loading.py test_cost_fn_loading.py experiments/test_records.py
 test_values.py test_security.py cli/test_demo.py
 """
-"""Files that take half a minute or more of the quick or of the slow tests."""
+"""Files whose quick or slow tests take half a minute or more."""
 
 REQUIRE_ALL = os.environ.get("ORAC_REQUIRE_ALL") == "1"
 
@@ -41,7 +43,7 @@ def _forbid_skip(report):
 
 
 def pytest_collection_modifyitems(items):
-    """Start with the longest files, so that no process is left with one at the end."""
+    """Put the longest files first, so that no process starts one of them at the end."""
     paths = [ROOT / "tests" / name for name in LONGEST.split()]
     assert all(path.exists() for path in paths), "LONGEST names a file that is gone"
     place = {path: i for i, path in enumerate(paths)}
@@ -65,22 +67,23 @@ def limit_memory():
     drop_compiled_programs()
 
 
-def run(*words, cwd="/", **variables):
-    """What a program printed; its complaint if it failed."""
-    told = subprocess.run(
-        [str(word) for word in words],
+def run(*command, cwd="/", **variables):
+    """Run a program and return its output. If it fails, the test fails with its output."""
+    finished = subprocess.run(
+        [str(argument) for argument in command],
         capture_output=True,
         text=True,
         cwd=cwd,
         env={**os.environ, **variables},
     )
-    assert told.returncode == 0, f"{words} said:\n{told.stdout}\n{told.stderr}"
-    return told.stdout
+    output = f"{command} printed:\n{finished.stdout}\n{finished.stderr}"
+    assert finished.returncode == 0, output
+    return finished.stdout
 
 
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory):
-    """The folder of the source distribution and of the wheel built from it, built once."""
+    """Return the folder with the source distribution and the wheel that is built from it."""
     out = tmp_path_factory.mktemp("distributions")
     run(sys.executable, "-m", "build", "--outdir", out, ROOT)
     return out
@@ -88,19 +91,19 @@ def distributions(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def wheel(distributions):
-    """The package as users get it."""
+    """Return the path of the wheel."""
     return next(distributions.glob("orac_rl-*.whl"))
 
 
 @pytest.fixture(scope="session")
 def bare_venv(wheel, tmp_path_factory):
-    """The programs of a virtual environment that has the wheel and no extra."""
+    """Return the `bin` folder of a virtual environment with the wheel and no extra."""
     return make_venv(tmp_path_factory.mktemp("bare"), wheel)
 
 
 @pytest.fixture(scope="session")
 def report_venv(wheel, tmp_path_factory):
-    """The same with the extras that draw figures and pages and that export StableHLO."""
+    """Return the `bin` folder of a virtual environment with the extras report and stablehlo."""
     return make_venv(tmp_path_factory.mktemp("report"), f"{wheel}[report,stablehlo]")
 
 

@@ -1,4 +1,4 @@
-"""Cost functions by name: a name that the user gives is imported, one in a file is not."""
+"""Tests of cost functions by name: a name that the user gives is imported, one in a file is not."""
 
 import os
 import runpy

@@ -1,4 +1,4 @@
-"""Check the documentation: its order, its links, the names it uses, and the reference pages."""
+"""Tests of the documentation: order, links, names of code, and reference pages."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Run the code of the documentation in a fresh virtual environment, as a user would.
+"""Tests that run the code of the documentation in a fresh virtual environment, as a user would.
 
 Only the numbers of steps and episodes are made smaller.
 """

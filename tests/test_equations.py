@@ -1,4 +1,4 @@
-"""`docs/equations.md` is true: each number has one home, and the home carries its tag."""
+"""Tests of `docs/equations.md`: each equation names one function, whose docstring has its tag."""
 
 import ast
 import re

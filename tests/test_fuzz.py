@@ -1,7 +1,8 @@
-"""Random damage: a result equal to the undamaged one, or one sentence, and nothing else.
+"""Tests with random damage: reading gives the undamaged result, or an error of one sentence.
 
 Each property damages files in random ways and reads them. The quick tests try some cases of
-each; `make fuzz` repeats them until ORAC_FUZZ_SECONDS have passed, and prints how many.
+each property. `make fuzz` repeats them until ORAC_FUZZ_SECONDS have passed, and prints the
+number of cases.
 """
 
 import os

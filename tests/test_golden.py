@@ -1,7 +1,7 @@
-"""Golden runs: 2,000 steps of the maze per preset, with their recorded metrics.
+"""Tests that golden runs, 2,000 steps of the maze per preset, have their recorded metrics.
 
-`ORAC_REGENERATE_GOLDEN=1 pytest tests/test_golden.py` records them again; explain in the
-changelog, under Results, why the numbers changed.
+`ORAC_REGENERATE_GOLDEN=1 pytest tests/test_golden.py` records the metrics again. If you do
+this, explain in the changelog, under Results, why the numbers changed.
 """
 
 import json

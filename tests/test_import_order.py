@@ -1,4 +1,4 @@
-"""Imports point one way: a package imports only packages to its left, and never in a circle."""
+"""Tests that a package imports only packages before it in `ORDER`, and never in a circle."""
 
 import ast
 import graphlib
@@ -22,7 +22,8 @@ ORDER = [
     "__main__",
 ]
 STANDALONE = {"policy", "monitor"}
-"""These modules run with NumPy only where a policy is deployed, so they import none of ours."""
+"""Modules that need only NumPy, for programs that use exported policies. They import none of
+the other modules."""
 
 
 def find_modules():

@@ -1,4 +1,4 @@
-"""Observations of an exported policy, as the environment returns them."""
+"""Tests of exported policies with observations in the form in which environments return them."""
 
 import json
 import re

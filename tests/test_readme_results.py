@@ -1,4 +1,4 @@
-"""Check that the results section of the README is generated from `results/`."""
+"""Tests that the results section of the README is the one generated from `results/`."""
 
 import importlib.util
 from pathlib import Path

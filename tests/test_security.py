@@ -1,7 +1,7 @@
-"""Nothing false, nothing lost, nothing executed: the promises of docs/security.md.
+"""Tests of the promises in docs/security.md, such as that files never execute code.
 
-Damaged checkpoints and kills are in `tests/runs`, environments that misbehave in
-`tests/envs/gym_adapter/test_misbehaving.py`.
+`tests/runs` tests damaged checkpoints and killed processes, and
+`tests/envs/gym_adapter/test_misbehaving.py` tests environments that misbehave.
 """
 
 import gc

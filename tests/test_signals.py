@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM at many moments of the commands, from the first import to the end.
+"""Tests of Ctrl-C and SIGTERM at many moments of the commands, from the first import to the end.
 
-The program ends without a traceback, with exit code 130 or 143, and what it was working on
-can be continued or was never there. `helpers/signal_driver.py` describes the moments.
+The program ends without a traceback, with exit code 130 or 143. A run that it had started can
+be continued. `helpers/signal_driver.py` describes the moments.
 """
 
 import json

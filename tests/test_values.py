@@ -1,7 +1,7 @@
-"""Every option of every command and every public argument, with every kind of value.
+"""Tests of every option of every command and every public argument, with every kind of value.
 
-A value is accepted and sensible, or refused in one sentence before any file is made. What
-is accepted is listed here, so that a new option or argument has to be thought about.
+A value is either accepted, or refused with one sentence before any file is made. The accepted
+values are listed here, so that the author of a new option or argument must decide about them.
 `tests/config/test_values.py` does the same for the fields of a config.
 """
 

@@ -1,4 +1,4 @@
-"""Tests of what is released: the distributions, the citation and the workflow."""
+"""Tests of the release: the distributions, the citation file and the release workflow."""
 
 import io
 import re

@@ -1,6 +1,6 @@
 """MkDocs hook that fails the build when a public name is undocumented.
 
-Public names are those on the reference pages and those that `import orac` provides. On a
+Public names are those on the reference pages and those that the package `orac` exports. On a
 page, the directive `::: orac.core.risk` makes a whole module public, and
 `::: orac.envs.citylearn.env.CityLearn` makes one name of a module public. Each public
 function, class and method needs a docstring and an entry on a page.
@@ -58,7 +58,7 @@ def find_problems(directives: set[str], shown: set[str]) -> list[str]:
 
 
 def public_names(directive: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the dotted name and the definition of everything that a directive makes public."""
+    """Yield the dotted name and the definition of each name that a directive makes public."""
     path, inner = locate(directive)
     module = directive.removesuffix(f".{inner}") if inner else directive
     tree = ast.parse(path.read_text())
@@ -99,7 +99,7 @@ def locate(dotted: str) -> tuple[Path, str]:
 
 
 def exported_names() -> dict[str, str]:
-    """Return the names that `import orac` provides, with their modules."""
+    """Return the names that the package `orac` exports, with their modules."""
     for node in ast.parse((SOURCE / "orac/__init__.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
             return ast.literal_eval(node.value)

@@ -3,9 +3,9 @@
     python tools/draw_readme_picture.py --train demo/picture
     python tools/draw_readme_picture.py RUN_OF_ORAC RUN_OF_WCSAC RUN_OF_SAC_LAG
 
-The README shows the three runs of `--train`, which trains each agent with the settings of
-`orac demo` and seed 0, for about a minute each. The numbers below a map are measured on 1000
-episodes of the agent.
+`--train` first trains ORAC, WCSAC and SAC-Lagrangian with the settings of `orac demo` and seed
+0, for about a minute each. The README shows these three runs. The numbers below a map are
+measured on 1000 episodes of the agent.
 """
 
 import argparse

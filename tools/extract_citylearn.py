@@ -1,9 +1,9 @@
 """Write the data file of `orac.envs.citylearn.env` from the CityLearn 2.1.2 wheel.
 
 This tool is for maintainers. It copies numbers (hourly rows, device constants, weights of
-the temperature models) and changes none of them, except that rows and weights are rounded to
-single precision, as CityLearn does. `orac.envs.citylearn.data` computes everything else from
-these numbers. The tool needs numpy and torch.
+the temperature models). The only change is that rows and weights are rounded to single
+precision, as CityLearn does. `orac.envs.citylearn.data` computes everything else from these
+numbers. The tool needs numpy and torch.
 
     pip download --no-deps CityLearn==2.1.2
     python tools/extract_citylearn.py CityLearn-2.1.2-py3-none-any.whl
@@ -98,7 +98,7 @@ def read_columns(file, names: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def with_forecasts(names: dict[str, str], pattern: str) -> dict[str, str]:
-    """Add the names of the forecasts for 6, 12 and 24 hours after the name of each column."""
+    """Return the names, and names of the forecasts for 6, 12 and 24 hours ahead."""
     both = {}
     for theirs, ours in names.items():
         both[theirs] = ours

@@ -42,7 +42,7 @@ def true_cvar(name: str, episodes: int, tail: float) -> float:
 
 
 def certificate_coverage(name: str, episodes: int, tail: float, sets: int) -> float:
-    """Return how often the bound of a certificate is at or above the true CVaR."""
+    """Return the share of sets of episodes whose bound is at or above the true CVaR."""
     truth, random = true_cvar(name, episodes, tail), np.random.default_rng(episodes)
     hits = 0
     for _ in range(sets):
@@ -65,8 +65,8 @@ def certificate_table() -> str:
 def band_bound(costs: np.ndarray, tail: float, masses: np.ndarray) -> float:
     """Return the largest CVaR of all distributions inside a band.
 
-    A distribution is inside if, for all k, the probability of a cost above the k-th largest
-    (counted from 0) is at most `masses[k]`.
+    A distribution is inside the band if, for all k, the probability that a cost exceeds the
+    k-th largest cost of the sample (counted from 0) is at most `masses[k]`.
     """
     masses = np.minimum(masses, tail)
     weights = np.diff(np.append(masses, tail))
@@ -94,9 +94,10 @@ def equal_level_masses(episodes: int, tail: float) -> np.ndarray:
 
 
 def hindsight_bound(costs: np.ndarray, tail: float) -> float:
-    """Return the bound of the pivot and betting fraction that suit this sample best.
+    """Return the betting bound for the pivot and betting fraction that suit this sample best.
 
-    This is not a confidence bound, because both are chosen after seeing the sample. No
+    The betting bound is explained in `cvar_bounds.cvar_upper_bound`. The result is not a
+    confidence bound, because pivot and fraction are chosen after seeing the sample. No
     betting strategy with one fixed pivot and one fixed fraction gives a smaller bound.
     """
     best = 24.0

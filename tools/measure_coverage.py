@@ -103,7 +103,7 @@ MEANS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def mean_coverage(name: str, method: str, runs: int, sets: int = 10_000) -> float:
-    """Return how often intervals of this method contain the true mean."""
+    """Return the share of intervals of this method that contain the true mean."""
     draw, truth = BETWEEN[name]
     random, hits = np.random.default_rng(runs), []
     for _ in range(sets // 500):
@@ -126,8 +126,9 @@ def mean_table() -> str:
 def share_coverage(mean: float, runs: int, episodes: int = 100) -> list[float]:
     """Measure intervals of a share of episodes whose probability varies between runs.
 
-    The probabilities of the runs have a beta distribution. Returns how often an interval,
-    clipped to [0, 1], contains the mean, and how often there is no interval.
+    The probabilities of the runs have a beta distribution. Returns the share
+    of intervals, clipped to [0, 1], that contain the mean, and the share of sets of runs that
+    have no interval.
     """
     random, held, known = np.random.default_rng(runs), [], []
     for _ in range(20):
@@ -150,7 +151,7 @@ def share_table() -> str:
 
 
 def difference_coverage(name: str, runs: int, factor: float, sets: int = 2000) -> float:
-    """Return how often the interval of a difference of means contains the true difference.
+    """Return the share of intervals of a difference of means that contain the true difference.
 
     `factor` multiplies the values of the second set.
     """
@@ -178,7 +179,7 @@ def difference_table() -> str:
 
 
 def middle_coverage(name: str, runs: int, tasks: int, sets: int = 1000) -> list[float]:
-    """Return how often intervals contain the interquartile mean: those of rliable, and ours."""
+    """Return the shares of rliable's and of our intervals with the true interquartile mean."""
     draw, _ = BETWEEN[name]
     large = draw(np.random.default_rng(9), (2_000_000,))
     low, high = np.quantile(large, [0.25, 0.75])
@@ -207,15 +208,15 @@ def middle_table() -> str:
 
 
 def wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return the share of pairs of runs in which ours is better, averaged over tasks."""
+    """Return the share of pairs of runs in which our run is better, averaged over tasks."""
     gaps = ours[..., :, None, :] - theirs[..., None, :, :]
     return ((gaps > 0) + 0.5 * (gaps == 0)).mean(axis=(-3, -2, -1))
 
 
 def improvement_coverage(shift: float, runs: int, tasks: int) -> list[float]:
-    """Return how often intervals contain the probability of improvement.
+    """Return the shares of intervals that contain the true probability of improvement.
 
-    The first number is for rliable's intervals and the second one for ours.
+    The first share is for rliable's intervals, and the second for ours.
     """
     truth = special.ndtr(shift / math.sqrt(2))
     random, hits, sets = np.random.default_rng(runs), np.zeros(2), 1000

@@ -1,4 +1,4 @@
-"""Measure how often the monitor's bounds are wrong, how tight they are, and its alarm's delay.
+"""Measure the monitor: wrong bounds, their tightness, and the delay of the alarm.
 
     python tools/measure_monitor.py            print the tables
     python tools/measure_monitor.py --write    write them into docs/statistics.md
@@ -28,10 +28,10 @@ NAMES = (
 
 
 def wrong_bounds(name: str, tail: float) -> str:
-    """Return the percentages of streams in which the lower or the upper bound is ever wrong.
+    """Return the percentages of streams whose lower and whose upper bound is wrong at any time.
 
-    A bound is wrong if the bets against the true CVaR, which is the only level here, have won
-    enough to reject it.
+    The true CVaR is the only level that is tested. A bound is wrong if the bets against this
+    level win enough to reject it.
     """
     grid = cost_grid(LIMIT, BOUND) / BOUND
     level = np.array([true_cvar(name, EPISODES, tail) / BOUND])
@@ -70,9 +70,9 @@ def width_table() -> str:
 
 
 def alarm_times(costs: np.ndarray) -> np.ndarray:
-    """Return the first episode with an alarm in each row of costs.
+    """Return the number of the first episode with an alarm in each row of costs.
 
-    A row without an alarm counts with its number of episodes.
+    For a row without an alarm, it is the number of episodes.
     """
     streams, episodes = costs.shape
     detector = ChangeDetector(LIMIT / BOUND, 0.05, streams=(streams,))

@@ -3,10 +3,10 @@
 python tools/trials.py results/stuck/rows.csv --case restarts-2 --seeds 5000-5019 \
     --env-id orac/GuardedMaze-v0 --preset fast --set training.restarts=2
 
-After training, the delivered policy of a run plays fresh episodes, which were used neither for
-training nor to choose the policy. One row per run is appended to the CSV file, with the case,
-the seed, the reward and risk of the delivered policy, and the commit. Seeds that have a row
-of this case in the file are skipped, so the same command continues after a stop.
+After training, the delivered policy of a run plays fresh episodes, which were used neither
+for training nor for choosing the policy. One row per run is appended to the CSV file, with
+the case, the seed, the reward and risk of the delivered policy, and the commit. Seeds that
+have a row of this case in the file are skipped, so the same command continues after a stop.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from orac.envs.user_code import allow_module
 from orac.runs.machine import claim_processors, describe_machine
 
 FRESH_SEED = 1_000_000
-"""The seed of the fresh episodes is that of the run plus this number."""
+"""The seed of the fresh episodes is the run's seed plus this number."""
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def parse_options() -> argparse.Namespace:
         action="append",
         default=[],
         dest="modules",
-        help="module that --set env.cost_fn=MODULE:NAME may name; can be repeated",
+        help="module from which --set env.cost_fn=MODULE:NAME may import; can be repeated",
     )
     option(
         "--out", type=Path, help="directory of the runs; by default they are deleted"

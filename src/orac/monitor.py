@@ -15,10 +15,10 @@ of b are called pivots, and the true pivot is where the minimum is attained. The
 hypotheses CVaR >= c and CVaR <= c for each level c of a fixed grid. A gambler starts with a
 wealth of 1 and bets against one hypothesis. After each episode the wealth is multiplied by
 a factor, which depends on the episode's cost and on a bet that was chosen from earlier
-episodes. If the hypothesis is true, the wealth is not expected to grow, and by Ville's
-inequality the probability that it ever reaches 2 / error is at most error / 2, where
-error = 1 - confidence. This wealth is the goal. A hypothesis is rejected for good when its
-gambler has reached the goal.
+episodes. The gambler's goal is a wealth of 2 / error, where error = 1 - confidence. If the
+hypothesis is true, the wealth is not expected to grow, and by Ville's inequality it ever
+reaches the goal with a probability of at most error / 2. A hypothesis is rejected for good
+when its gambler has reached the goal.
 
 Upper bound: CVaR >= c implies E(X - b)+ >= tail (c - b) for every pivot b. Each level has
 one gambler, whose bet is a pivot and a stake. The factor of an episode is
@@ -33,9 +33,10 @@ X < c and increases if X > c. Its smallest value in a cell is therefore the exce
     (X - low) / (c - low) if X > c,    (X - high)+ / (c - high) otherwise.
 
 If such a b is in the cell, then E excess <= tail, so the wealth is not expected to grow with
-the factor 1 + fraction (excess / tail - 1). This has to hold for only one of the cells. So
-the cells make the bound less tight, but not less valid. The bound is the largest level that
-is rejected together with all smaller levels.
+the factor 1 + fraction (excess / tail - 1). One such cell is enough, because the level is
+rejected only if the gambler of this cell has reached the goal, too. So the cells make the
+bound less tight, but not less valid. The bound is the largest level that is rejected together
+with all smaller levels.
 
 The bounds on the probability of a violation are a beta-binomial confidence sequence with its
 own error (`rate_interval`). The alarm is an e-detector: the Shiryaev-Roberts sum of the bets
@@ -174,14 +175,16 @@ class Monitor:
 
     def sentence(self) -> str:
         """Describe the status, the bounds and the alarm in one sentence."""
-        name = "mean" if self.tail == 1 else f"CVaR at {self.tail:g}"
+        name = "mean of episode cost"
+        if self.tail != 1:
+            name = f"CVaR of episode cost at tail {self.tail:g}"
         plural = "" if self.episodes == 1 else "s"
         cvar, rate = _outwards(self.cvar_bounds), _outwards(self.violation_bounds)
         text = (
             f"{self.status} after {self.episodes} episode{plural}: with "
-            f"{_percent(self.confidence)} % confidence the {name} of episode cost is between "
-            f"{cvar} (limit {self.limit:g}), and with the same confidence the probability "
-            f"of exceeding the limit is between {rate}"
+            f"{_percent(self.confidence)} % confidence the {name} is between {cvar} (limit "
+            f"{self.limit:g}), and with the same confidence the probability that an episode "
+            f"exceeds the limit is between {rate}"
         )
         alarm = "; ALARM: recent episodes suggest that the limit is no longer met"
         return text + alarm * self.alarm
@@ -255,7 +258,7 @@ class Monitor:
         return monitor
 
     def _restore(self, state: dict) -> None:
-        """Continue from a saved state; raise an error if its numbers do not fit together."""
+        """Continue from a saved state, or raise an error if its numbers do not fit together."""
         bets = self._bets
         counts = _array(state["counts"], bets.counts)
         at_bets = _array(state["counts_at_bets"], bets.counts)
@@ -420,11 +423,12 @@ class CvarBets:
 class ChangeDetector:
     """An e-detector of a CVaR above the limit, for costs in [0, 1].
 
-    For every cell of pivots and every fraction, M is the sum over all episodes s so far of
-    the wealth of a gambler who started at episode s. Each episode updates it to
-    (M + 1) factor. If CVaR is within the limit, the true pivot is in some cell, and the M of
-    this cell has E M <= E T at any stopping time T. Let T be the first time at which the M of
-    every cell, averaged over the fractions, is at least A. Then T is at least A on average.
+    For every cell of pivots and every fraction of wealth, imagine one gambler for each past
+    episode, who started to bet with it. M is the sum of their wealths, and each new episode
+    updates it to (M + 1) factor. If CVaR is within the limit, the true pivot is in some cell,
+    and the M of this cell has E M <= E T at any stopping time T. Let T be the first time at
+    which the M of every cell, averaged over the fractions, is at least A. Then T is at least
+    A on average.
     """
 
     def __init__(self, limit: float, tail: float, streams=()):
@@ -449,7 +453,7 @@ class ChangeDetector:
 
 
 def cost_grid(limit: float, cost_bound: float) -> np.ndarray:
-    """Return 0, 199 levels of which the hundredth is the limit, and the cost bound."""
+    """Return 0, then 199 levels, and then the cost bound. The hundredth level is the limit."""
     above = np.geomspace(limit, cost_bound, 101)
     return np.concatenate([limit * (np.arange(100) / 100), above])
 

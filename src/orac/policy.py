@@ -35,8 +35,8 @@ class NotFinite(ValueError):
 class Policy:
     """A squashed Gaussian policy. If you call it with an observation, it returns an action.
 
-    `arrays` are the arrays, by name, of a file that `Agent.export` wrote. Error messages
-    use `path` as the name of the file. Arrays that do not fit together raise a ValueError.
+    `arrays` is a dict with the arrays of a file that `Agent.export` wrote. Error messages use
+    `path` as the name of the file. Arrays that do not fit together raise a ValueError.
     """
 
     def __init__(self, arrays, path="the policy"):
@@ -95,6 +95,7 @@ class Policy:
         if "observation_mean" in arrays:
             scaled = (rows - arrays["observation_mean"]) * arrays["observation_scale"]
             rows = np.clip(scaled, -10, 10)
+        # A policy of the dual form of CVaR has an additional constant input, the pivot.
         if "pivot" in arrays:
             pivot = np.tile(arrays["pivot"], (len(rows), 1))
             rows = np.concatenate([rows, pivot], axis=1)
@@ -273,7 +274,7 @@ def _misfit(name, structure, observation):
 
 def load(path):
     """Return the policy from a file of `Agent.export`. No code in the file is executed."""
-    # The number of an open file is no path.
+    # This rejects the number of an open file, which `open` would accept.
     path = os.fspath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(

@@ -1,4 +1,4 @@
-"""Training, predicting, evaluating and exporting with an `Agent`."""
+"""Tests of `Agent`: training, predicting, evaluating and exporting."""
 
 import re
 import subprocess

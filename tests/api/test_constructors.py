@@ -1,4 +1,4 @@
-"""Options of `make_agent` and the agents, and how wrong ones are refused."""
+"""Tests of `make_agent` and the agents: their options, and the errors for wrong ones."""
 
 import inspect
 import json

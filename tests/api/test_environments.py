@@ -1,4 +1,4 @@
-"""Every kind of environment that an agent can be made for."""
+"""Tests of agents in every kind of environment."""
 
 import json
 from functools import partial
@@ -43,8 +43,8 @@ def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     with pytest.warns(orac.api.AssumedLimitWarning) as told:
         agent = orac.SACLagrangian(env, cost_fn=too_fast, settings=TINY)
     assert [str(warning.message) for warning in told] == [
-        "no cost_limit was given for Pendulum-v1, so the mean of its cost is limited to 25 "
-        "per episode. Pass cost_limit= and tail=."
+        "no cost_limit was given for Pendulum-v1, so the mean of its episode cost is limited "
+        "to 25. Pass cost_limit= and tail=."
     ]
     agent.learn(300, progress_bar=False)
     assert agent.num_timesteps == 300
@@ -54,7 +54,7 @@ def test_an_environment_object_is_played_by_one_agent_and_its_evaluations():
     assert agent.config.constraints == (orac.Constraint("cost", 25.0, 0.25),)
     assert result["cost/risk"] == result["cost/cvar_0.25"] >= result["cost/mean"]
     (certificate,) = agent.certify(result.episodes)
-    assert "CVaR at 0.25" in certificate.quantity
+    assert "at tail 0.25" in certificate.quantity
 
 
 def test_a_jax_environment_is_trained_on_device():

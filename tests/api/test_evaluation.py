@@ -1,4 +1,4 @@
-"""How agents and evaluations are printed and plotted."""
+"""Tests of how agents and evaluations are printed and plotted."""
 
 import re
 from dataclasses import replace
@@ -11,11 +11,11 @@ from orac.evaluation.rollout import baseline_config
 
 def test_an_agent_and_an_evaluation_are_shown_in_one_line(pendulum):
     assert repr(pendulum) == (
-        "<wcsac in Pendulum-v1 after 400 steps: CVaR at 0.25 of cost at most 10>"
+        "<wcsac in Pendulum-v1 after 400 steps: limit 10 on the CVaR of cost at tail 0.25>"
     )
     shown = repr(pendulum.evaluate(episodes=4))
     assert re.fullmatch(
-        r"<Evaluation of 4 episodes: reward -[\d.e+]+, CVaR at 0.25 of cost [\d.]+ "
+        r"<Evaluation of 4 episodes: reward -[\d.e+]+, CVaR of cost [\d.]+ at tail 0.25 "
         r"\(limit 10\)>",
         shown,
     )
@@ -24,9 +24,9 @@ def test_an_agent_and_an_evaluation_are_shown_in_one_line(pendulum):
 def test_an_agent_and_an_evaluation_are_tables_in_a_notebook(pendulum):
     page = pendulum._repr_html_()
     assert "<h3>wcsac in Pendulum-v1</h3>" in page and "400 of 400" in page
-    assert "CVaR at 0.25 of cost at most 10" in page
+    assert "10 on the CVaR of cost at tail 0.25" in page
     best = pendulum.best
-    assert f"step {best.step}, reward {best.reward:.4g}, a CVaR at 0.25 of" in page
+    assert f"step {best.step}, reward {best.reward:.4g}, a CVaR of" in page
     result = pendulum.evaluate(episodes=4)
     page = result._repr_html_()
     for name in result.summary:
@@ -65,7 +65,7 @@ def test_plots_show_the_learning_curves_and_the_costs(pendulum):
     marked = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
     assert marked == {
         f"VaR {result['cost/var_0.25']:.4g}": result["cost/var_0.25"],
-        f"CVaR {result['cost/cvar_0.25']:.4g} at 0.25": result["cost/cvar_0.25"],
+        f"CVaR {result['cost/cvar_0.25']:.4g} at tail 0.25": result["cost/cvar_0.25"],
         "limit 10": 10,
     }
 

@@ -1,4 +1,4 @@
-"""Saved agents, loaded again."""
+"""Tests of loading saved agents."""
 
 import inspect
 from dataclasses import replace

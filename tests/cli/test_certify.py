@@ -39,7 +39,7 @@ def test_a_certified_run_has_exit_code_0_and_a_certificate(run, capsys):
     # No episode of the maze can cost 1000, so every policy is within this limit.
     assert main(["certify", str(with_limit(run, 1000.0))]) == 0
     printed = capsys.readouterr().out
-    assert "\nCertified: with 95 % confidence the CVaR at 0.05 of episode" in printed
+    assert "\nCertified: with 95 % confidence the CVaR of episode cost at" in printed
     assert f"Written: {run / 'certificate.json'}" in printed
     record = json.loads((run / "certificate.json").read_text())
     assert record["certified"] and record["seed"] == 0 and record["step"] % 160 == 0
@@ -195,7 +195,7 @@ def test_the_end_of_a_run_names_the_policy_and_the_command_that_certifies(
     best = orac.load(steered_run).best
     assert (
         f"Delivered: the best policy, from step {best.step:,}, with reward "
-        f"{best.reward:.4g} and a CVaR at 0.05 of {best.risk[0]:.4g} (limit 5), measured "
+        f"{best.reward:.4g} and a CVaR of {best.risk[0]:.4g} at tail 0.05 (limit 5), measured "
         f"on {best.episodes:,} episodes.\n"
     ) in printed
     assert printed.endswith(f"Certify it with: orac certify {steered_run}\n")
@@ -213,7 +213,7 @@ def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
     arguments = ["train", "--preset=fast", f"--env-id={ENV}", f"--out={tmp_path}"]
     assert main([*arguments, *train_arguments(800, 400)]) == 130
     assert (
-        "  cost: CVaR at 0.05 of at most 5 per episode, measured over the last 200 "
+        "  cost: CVaR of at most 5 per episode at tail 0.05, measured over the last 200 "
         "episodes of the deployed policy; the multiplier aims at 4.75\n"
     ) in capsys.readouterr().out
 
@@ -233,7 +233,7 @@ def test_a_run_is_certified_only_in_its_own_environment(run, capsys, monkeypatch
     assert main(["certify", str(run)]) == 1
     assert (
         "a run must be certified with its own environment, orac/GuardedMaze-v0, got Meadow. To "
-        f"bound the risk with that one, use: orac evaluate {run} --env-id Meadow "
+        f"bound the risk with the new one, use: orac evaluate {run} --env-id Meadow "
     ) in capsys.readouterr().err
     assert not (run / "certificate.json").exists()
 

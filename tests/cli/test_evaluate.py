@@ -21,7 +21,7 @@ def test_evaluate_prints_risk_and_a_certificate(trained_run, capsys):
         "cost/violation_rate",
     ):
         assert name in printed
-    assert "with 95 % confidence the CVaR at 0.05 of episode cost" in printed
+    assert "with 95 % confidence the CVaR of episode cost at tail 0.05" in printed
     assert "with 95 % confidence an episode's cost exceeds the limit with" in printed
 
 

@@ -1,6 +1,6 @@
 """Tests of `orac train`, `orac resume` and `orac config`.
 
-`tests/training/test_resume.py` tests signals and resumed runs in processes of their own.
+`tests/training/test_resume.py` tests signals and resumed runs in separate processes.
 """
 
 import csv
@@ -107,7 +107,7 @@ def test_train_prints_each_limit_in_both_units(tmp_path, capsys, monkeypatch):
     assert main(arguments) == 130
     assert capsys.readouterr().out.startswith(
         "orac in orac/GuardedMaze-v0, seed 0\n"
-        "  cost: CVaR at 0.05 of at most 5 per episode, which is 4.9753 in the critics' "
+        "  cost: CVaR of at most 5 per episode at tail 0.05, which is 4.9753 in the critics' "
         "units (discount 0.9999)\n"
     )
 

@@ -1,4 +1,4 @@
-"""Assignments to fields of a config by dotted name, and the differences between configs."""
+"""Tests of setting fields of a config by dotted name, and of differences between configs."""
 
 import pytest
 

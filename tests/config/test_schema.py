@@ -1,4 +1,4 @@
-"""Configs check their values, and presets hold the paper's settings."""
+"""Tests that configs check their values, and that presets have the paper's settings."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Configs as text: a round trip loses nothing, and a slip of the pen is named."""
+"""Tests of configs as text: round trips lose nothing, and errors name the wrong field."""
 
 import dataclasses
 import itertools

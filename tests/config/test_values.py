@@ -1,7 +1,7 @@
-"""Every number of a config, with every kind of wrong value, by every way to set it.
+"""Tests of every number in a config, with every kind of wrong value and every way to set it.
 
-A value that is outside of the field's range, or of another type, raises one sentence that
-names the field. A value that is accepted is finite and is read back as the same.
+A value that is outside of the field's range, or of another type, raises an error of one
+sentence that names the field. An accepted value is finite and is read back unchanged.
 """
 
 import dataclasses

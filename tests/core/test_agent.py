@@ -1,4 +1,4 @@
-"""Contracts that every preset keeps: what an agent is, whatever it learns."""
+"""Tests of properties that the learner has with every preset."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What each part of an update does, and what it must leave alone."""
+"""Tests of what each part of an update changes, and what it must not change."""
 
 from dataclasses import replace
 

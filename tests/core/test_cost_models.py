@@ -1,4 +1,4 @@
-"""The risk forms: quantiles, risks and bounds with no, one and two constraints."""
+"""Tests of the risk forms: quantiles, risks and bounds with no, one and two constraints."""
 
 import functools
 import inspect

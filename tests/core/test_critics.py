@@ -1,4 +1,4 @@
-"""Targets, fractions and losses, against loops, sums by hand and known quantiles."""
+"""Tests of targets, fractions and losses, against loops, sums by hand and known quantiles."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Encoders in front of actor and critics: shapes, gradients, and checks."""
+"""Tests of encoders in front of actor and critics: shapes, gradients and checks."""
 
 import json
 from dataclasses import replace

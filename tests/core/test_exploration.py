@@ -1,4 +1,4 @@
-"""The behaviour policy: a shift of known length, uphill, and of nothing but the mean."""
+"""Tests of exploration: the shift of the mean, optimistic bounds, exploration multiplier."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Gradients written by hand are those that JAX derives, to the last digits it has."""
+"""Tests that hand-written gradients equal those that JAX derives, up to rounding."""
 
 import re
 

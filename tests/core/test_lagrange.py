@@ -1,4 +1,4 @@
-"""The multipliers: where they go, where they stop, and the PID controller."""
+"""Tests of the multipliers: their direction, their bounds and the PID controller."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The learner's own equations, with small networks: what each step descends on."""
+"""Tests of the learner's equations with small networks: losses, multiplier and outer step."""
 
 from dataclasses import replace
 from functools import partial

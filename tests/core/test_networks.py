@@ -1,4 +1,4 @@
-"""Networks against slow and plain formulas of the same thing."""
+"""Tests of networks against slow and simple formulas of the same functions."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The dual form's pivots: how a batch gets them, and the outer step on known critics."""
+"""Tests of the dual form's pivots: their values in a batch, and the outer step on known critics."""
 
 import jax
 import jax.numpy as jnp

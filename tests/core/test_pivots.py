@@ -1,4 +1,4 @@
-"""The sampler of pivots against SciPy's truncated normal."""
+"""Tests of the sampler of pivots against SciPy's truncated normal distribution."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The ring beside a shadow deque that sees the same rows."""
+"""Tests of the replay buffer against a deque that gets the same rows."""
 
 from collections import deque
 from functools import partial

@@ -1,4 +1,4 @@
-"""Risk measures are defined by their properties, so the properties are the tests."""
+"""Tests of the properties that define risk measures."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Batches of JAX environments: true last observations, and restarts of ended episodes."""
+"""Tests of batches of JAX environments: true last observations, restarts of ended episodes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
-"""Environments of Brax and MuJoCo Playground.
+"""Tests of environments of Brax and MuJoCo Playground.
 
-Most tests use a small environment with the interface of both, so that they are quick; the
-slow ones train in a real task of each library.
+Most tests are quick, because they use a small environment that has the interface of both
+libraries. The slow ones train in a real task of each library.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Gymnasium wrappers of JAX environments, single and vector."""
+"""Tests of the Gymnasium wrappers of JAX environments, single and vector."""
 
 import gymnasium
 import numpy as np

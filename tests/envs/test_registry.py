@@ -1,4 +1,4 @@
-"""Ids, parameters and declared metrics of the environments."""
+"""Tests of the ids, parameters and declared metrics of the environments."""
 
 import subprocess
 import sys

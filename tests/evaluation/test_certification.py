@@ -1,4 +1,4 @@
-"""The certification of a run: which policy it chooses, on what evidence, and how often wrongly."""
+"""Tests of certifying a run: the chosen policy, the fresh episodes and the rate of errors."""
 
 import json
 from functools import cache
@@ -47,7 +47,7 @@ def test_a_safe_policy_is_certified_by_fresh_episodes_at_the_first_look():
     assert bound.level == pytest.approx(1 - 0.05 / 3)
     assert bound.estimate == 2 and 2 < bound.upper < 5
     assert result.sentence().startswith(
-        "certified: with 95 % confidence the CVaR at 0.5 of episode cost is below "
+        "certified: with 95 % confidence the CVaR of episode cost at tail 0.5 is below "
     )
     assert result.sentence().endswith(
         "(limit 5), shown by 300 fresh episodes at look 1 of 3"
@@ -79,8 +79,8 @@ def test_of_several_constraints_the_one_above_its_limit_is_named():
     spec = make_spec((10.0, 10.0), ("cost", "noise"))
     result = certify_candidates([0], play, both, spec, validation=200)
     assert result.sentence() == (
-        "not certified: the CVaR at 0.25 of 'noise' of the policy with the lowest risk is "
-        "7 on 200 episodes (limit 5), so more episodes would not certify it"
+        "not certified: the policy with the lowest risk has a CVaR of 7 at tail 0.25 for "
+        "'noise' on 200 episodes (limit 5), so more episodes would not certify it"
     )
 
 
@@ -124,8 +124,10 @@ def test_several_constraints_share_the_error():
     result = certify_candidates([0], play, constraints, spec, confidence=0.9)
     assert result.certified
     assert [c.level for c in result.certificates] == pytest.approx([1 - 0.1 / 6] * 2)
-    assert "of episode cost is below" in result.sentence()
-    assert "and the CVaR at 0.25 of episode cost heat is below" in result.sentence()
+    assert "of episode cost at tail 0.5 is below" in result.sentence()
+    assert (
+        "and the CVaR of episode cost heat at tail 0.25 is below" in result.sentence()
+    )
     # One constraint that fails is enough.
     worse = Policies(lambda candidate, sample: [2.0, 60.0 if sample else 20.0], [1.0])
     assert not certify_candidates([0], worse, constraints, spec).certified
@@ -136,7 +138,7 @@ def test_a_policy_above_the_limit_is_not_tried():
     result = certify_candidates([0], play, [LIMIT], make_spec())
     assert not result.certified and not result.looks and len(play.calls) == 1
     assert result.sentence() == (
-        "not certified: the CVaR at 0.5 of the policy with the lowest risk is 6 on 400 "
+        "not certified: the policy with the lowest risk has a CVaR of 6 at tail 0.5 on 400 "
         "episodes (limit 5), so more episodes would not certify it"
     )
 
@@ -197,7 +199,10 @@ def test_another_measure_decides_which_policy_is_chosen_but_is_not_certified():
     result = certify_candidates([0, 1], play, [LIMIT, wang], spec)
     assert result.policy == 1 and len(result.certificates) == 1
     assert result.certificates[0].certified and not result.certified
-    assert "the wang at 0.5 of 'heat' is used to choose a policy" in result.sentence()
+    assert (
+        "the wang risk of 'heat' at parameter 0.5 is used to choose"
+        in result.sentence()
+    )
 
 
 def test_validation_episodes_follow_the_smallest_tail():

@@ -1,4 +1,4 @@
-"""Certificates hold for every distribution tried, and are close to the best bound."""
+"""Tests that certificates hold for many distributions and are close to the best bound."""
 
 import math
 
@@ -219,7 +219,7 @@ def test_sentence_of_a_certified_limit():
     )
     assert certificate.certified
     assert certificate.sentence() == (
-        "with 95 % confidence the CVaR at 0.05 of episode cost is below 5.27 (limit 6): "
+        "with 95 % confidence the CVaR of episode cost at tail 0.05 is below 5.27 (limit 6): "
         "certified by 1000 episodes"
     )
 
@@ -230,7 +230,7 @@ def test_sentence_if_more_episodes_are_needed():
     )
     assert not certificate.certified
     assert certificate.sentence() == (
-        "with 95 % confidence the CVaR at 0.05 of episode cost is below 5.27 (limit 5): "
+        "with 95 % confidence the CVaR of episode cost at tail 0.05 is below 5.27 (limit 5): "
         "not certified; about 1300 episodes like these would be needed"
     )
 
@@ -295,7 +295,7 @@ def test_sentence_without_a_declared_bound_is_about_violations():
     assert certificate.upper is None
     assert not certificate.certified
     assert certificate.sentence() == (
-        "no certificate for the CVaR at 0.05 of episode cost: the environment declares "
+        "no certificate for the CVaR of episode cost at tail 0.05: the environment declares "
         "no bound on an episode's cost, and without one a single unseen episode could "
         "cost anything. What holds without a bound: with 95 % confidence the "
         "probability of an episode cost above 5 is below 0.003 (limit 0.05): certified "

@@ -1,4 +1,4 @@
-"""Numbers made from episodes: risk, summary, rows and certificates."""
+"""Tests of the numbers that are computed from episodes: risk, summary, rows, certificates."""
 
 import math
 
@@ -74,13 +74,6 @@ def test_summary_has_the_tail_of_each_constraint():
     assert summary["cost/heat/cvar_0.25"] == summary["cost/heat/risk"] == 30
     assert summary["cost/heat/violation_rate"] == 0.5
     assert "cost/risk" not in summary and summary["cost/cvar_0.5"] == 2.5
-
-
-def test_a_cost_that_is_not_a_number_counts_as_a_violation():
-    episodes = make_episodes()
-    episodes.cost[0, 0] = np.nan
-    summary = summarise(episodes, [Constraint("cost", limit=5.0)], ["cost"])
-    assert summary["cost/violation_rate"] == 0.25
 
 
 def test_a_metric_with_labels_is_summarised_by_the_fraction_of_each():

@@ -1,4 +1,4 @@
-"""Episodes of policies: summaries on device and host, recordings and videos."""
+"""Tests of playing episodes: summaries on device and host, recordings and videos."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""Intervals over seeds: values computed by hand, properties and measured coverage."""
+"""Tests of intervals over seeds: values computed by hand, properties, measured coverage."""
 
 import numpy as np
 import pytest
@@ -357,7 +357,7 @@ def test_one_run_per_task_gives_no_interval(aggregate):
 
 
 def test_both_sets_need_the_same_tasks():
-    with pytest.raises(ValueError, match=r"got 2 and 3\. Compare the common"):
+    with pytest.raises(ValueError, match=r"got 2 and 3\. Compare the tasks"):
         seed_intervals.probability_of_improvement(np.ones((2, 2)), np.ones((2, 3)))
 
 

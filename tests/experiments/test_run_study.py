@@ -1,4 +1,4 @@
-"""Tests of running a study: its options, and, in the slow part, every study to its end."""
+"""Tests of running a study. The slow ones run every study to its end."""
 
 import csv
 import json

@@ -337,7 +337,7 @@ MAZE = ("tune", "--env-id", "orac/GuardedMaze-v0", "--preset", "fast")
         (["--space", "none.yaml"], "the space none.yaml cannot be read"),
         (["--cost-fn", "no_module:f"], "no_module"),
         (["--set", "env.params.guard=1"], "guard_probability"),
-        (["--out", "full"], "--out must be a new folder or that of an earlier"),
+        (["--out", "full"], "--out must be a new folder or one of an earlier"),
         (["--storage", "nonsense"], "--storage must be the URL of a database"),
     ],
 )

@@ -21,7 +21,7 @@ SIZES = {"observation": 3, "action": 2}
 
 
 def small_config(algo, num_constraints=1, **changes):
-    """A preset with small networks; two constraints have tails of their own."""
+    """Return a preset with small networks. The two constraints have different tails."""
     constraints = (Constraint("cost", 4.0, 0.25), Constraint("other", 8.0, 0.5))
     agent = AgentConfig(
         hidden_sizes=(16, 16),
@@ -53,7 +53,7 @@ def problem_for(config):
 
 @cache
 def learner_of(config):
-    """The learner of a small config, the same object for equal configs."""
+    """Return the learner of a small config; it is the same object for equal configs."""
     return make_learner(problem_for(config), config.agent)
 
 
@@ -67,7 +67,7 @@ def make_agent(config, seed=0):
 
 
 def make_batch(config, seed=0):
-    """Random transitions, some terminated and some truncated."""
+    """Return random transitions, of which some are terminated and some truncated."""
     keys = iter(jax.random.split(jax.random.key(100 + seed), 8))
     count = len(config.constraints)
 
@@ -97,7 +97,7 @@ def make_context(config, agent, seed=0):
 
 
 class Traced:
-    """A jitted function that knows how often it was traced."""
+    """A jitted function that counts how often it is traced."""
 
     def __init__(self, function):
         self.traces = 0
@@ -114,7 +114,7 @@ class Traced:
 
 @cache
 def compiled_update(config, function=agent_core.update):
-    """`update` of this config, compiled once for all tests that ask for it."""
+    """Return `update` for this config, compiled once for all tests that use it."""
 
     def update(key, state, batch):
         return function(key, state, batch, learner_of(config))
@@ -123,13 +123,13 @@ def compiled_update(config, function=agent_core.update):
 
 
 def compiled_update_pivot(config):
-    """The dual form's outer step of this config."""
+    """Return the outer step of the dual form for this config."""
     return compiled_update(config, update_pivot)
 
 
 @cache
 def compiled_act(config):
-    """`act` of this config: key, state, observation, context, shift radius."""
+    """Return `act` for this config, a function of key, state, observation, context and radius."""
 
     def act(*args):
         return agent_core.act(*args, learner_of(config))
@@ -165,7 +165,7 @@ def with_temperature(agent, value):
 
 
 def with_costs_about(agent, value):
-    """The same agent with `value` added to what its cost critics say."""
+    """Return the agent with `value` added to the outputs of its cost critics."""
 
     def lifted(member):
         if isinstance(member, ImplicitQuantile):

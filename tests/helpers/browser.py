@@ -19,7 +19,7 @@ FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
     "--allow-file-access-from-files",
-    # Timers run as fast as the page allows, so that a busy machine changes nothing.
+    # Timers use virtual time, so that the results do not depend on the speed of the machine.
     "--virtual-time-budget=20000",
 )
 # First script of the page: records errors and refused requests.
@@ -71,7 +71,7 @@ document.getElementById("seen").textContent = e.data; }});</script>"""
 
 
 def open_page(page: Path, workspace: Path, width: int | None = None) -> dict:
-    """Return what a browser sees in `page`, in a frame of `width` pixels if that is given."""
+    """Open `page` and return a report on it. If `width` is given, use a frame of this width."""
     text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{RECORDER}", 1)
     body, end, _ = text.rpartition("</body>")
     copy = workspace / "page.html"
@@ -85,7 +85,7 @@ def open_page(page: Path, workspace: Path, width: int | None = None) -> dict:
 
 
 def frame(page: Path, width: int, height: int) -> Path:
-    """Write a page that shows another one in a frame, as windows have a minimal width."""
+    """Write a page that shows another one in a frame, because windows have a minimum width."""
     path = page.with_name("frame.html")
     path.write_text(FRAME.format(name=page.name, width=width, height=height))
     return path

@@ -1,4 +1,4 @@
-"""Run CityLearn 2.1.2 itself as a reference. Needs `make setup-citylearn`."""
+"""Run the package CityLearn 2.1.2 as a reference. Needs `make setup-citylearn`."""
 
 import sys
 import warnings
@@ -10,11 +10,11 @@ DATASET = "citylearn_challenge_2023_phase_2_local_evaluation"
 
 
 class Episode(NamedTuple):
-    """An episode recorded by CityLearn; the hour is the first axis, the building the last."""
+    """An episode of CityLearn. The first axis of arrays is the hour, the last the building."""
 
     outage: np.ndarray
     observation: np.ndarray
-    """Observations scaled by CityLearn's observation space: one more than actions."""
+    """Observations, scaled by CityLearn's observation space; there is one more than actions."""
     temperature: np.ndarray
     set_point: np.ndarray
     net: np.ndarray
@@ -58,7 +58,7 @@ def play_reference(env, actions: np.ndarray) -> list[list[float]]:
 
 
 def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
-    """Run `actions`, which are in CityLearn's own box, with the outages of `seed`."""
+    """Play an episode. `actions` are in CityLearn's action space, `seed` is that of the outages."""
     for building in env.buildings:
         building.stochastic_power_outage_model.random_seed = seed
     observations = play_reference(env, actions)
@@ -86,7 +86,7 @@ def run_reference(env, actions: np.ndarray, seed: int) -> Episode:
 
 
 def unserved_energy(building) -> float:
-    """Return CityLearn's own number for the outage hours."""
+    """Return the unserved energy in outages, as CityLearn computes it."""
     from citylearn.cost_function import CostFunction
 
     expected = (
@@ -108,7 +108,7 @@ def unserved_energy(building) -> float:
 
 
 def outage_violations(building) -> float:
-    """Return CityLearn's own number for the occupied outage hours with a band of 1 degree."""
+    """Return the share of occupied outage hours more than 1 degree off, as CityLearn does."""
     from citylearn.cost_function import CostFunction
 
     return CostFunction.one_minus_thermal_resilience(

@@ -18,12 +18,12 @@ QUICK = [
 
 
 def spins(observation, action, next_observation, info):
-    """Return a cost of Pendulum: 1 if it turns fast."""
+    """Return a cost of 1 if the pendulum turns fast, and of 0 otherwise."""
     return float(abs(next_observation[2]) > 6)
 
 
 def train_arguments(total_steps, evaluate_every, num_envs=8):
-    """Return the options of a run of that length."""
+    """Return the options of a short run with these numbers of steps."""
     return [
         f"--total-steps={total_steps}",
         f"--num-envs={num_envs}",

@@ -1,7 +1,7 @@
-"""Kill a process that writes checkpoints many times. Run as a script.
+"""Kill a process that writes checkpoints, many times, and check the files. Run as a script.
 
-The writers are forked, so that a kill costs no start-up. Nothing here starts JAX's
-threads, which would not survive a fork. Prints one JSON line with the results.
+The writers are forked, so that a new one needs no imports. Nothing here starts JAX's threads,
+which would not survive a fork. The script prints one line of JSON with the results.
 """
 
 import json
@@ -58,7 +58,7 @@ def write_on(path, last, report, save_every=4):
 
 
 def in_child(action):
-    """Run `action` in a fork. Returns the process id and the pipe it reports on."""
+    """Run `action` in a fork. Return its process id and the pipe from which to read its report."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -80,7 +80,7 @@ def steps_reported(reader):
 
 
 def check(path, reported):
-    """Check that the newest checkpoint is complete and not older than a reported one."""
+    """Check that the newest checkpoint is complete, and at least as new as the reported step."""
     with RunDirectory.open(path) as run:
         _, step = resume(run)
     assert step >= reported, f"step {reported} was reported as saved, {step} was found"

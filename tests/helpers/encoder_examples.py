@@ -39,7 +39,7 @@ class Screen(gymnasium.Env):
 
 
 def init(key, observation_shape):
-    """Return a filter of 3 x 3 pixels and a bias, which is a NumPy array of float64."""
+    """Return filters of 3 x 3 pixels, and a bias, which is a NumPy array of float64."""
     filters = 0.3 * jax.random.normal(key, (3, 3, observation_shape[-1], CHANNELS))
     return {"filters": filters, "bias": np.full(CHANNELS, 0.1)}
 

@@ -1,8 +1,8 @@
-"""A quick stand-in for a worker process of `orac tune`: it trains nothing.
+"""A script that replaces a worker process of `orac tune` and trains nothing.
 
 Its reward is 100 minus the distance of agent.kappa from 1, and its cost is 10 times
-agent.polyak. A run with a reward below 90 waits for a while before its last step. A run
-with agent.n_step 7 fails, and one with 5 is killed the first time.
+agent.polyak. A run with a reward below 90 waits for 3 seconds before its last step. A run
+with agent.n_step 7 fails, and a run with agent.n_step 5 kills itself the first time.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A quick stand-in for the worker process: it counts to its total and saves when stopped.
+"""A script that replaces the worker process: it counts steps and saves when it is stopped.
 
-Seed 7 fails, and seed 8 is killed the first time; both after a few steps.
+After a few steps, a run with seed 7 fails, and a run with seed 8 kills itself the first time.
 """
 
 import json
@@ -13,9 +13,10 @@ from pathlib import Path
 
 
 def start():
-    """Read the task as a worker does; `asked` gets an entry when the parent closes stdin.
+    """Read the task as a worker does.
 
-    Returns the task, `asked`, the folder of the run, its file `saved` and the step there.
+    Returns the task; the list `asked`, which gets an entry when the parent closes stdin; the
+    folder of the run; its file `saved`; and the step in this file.
     """
     asked = []
 

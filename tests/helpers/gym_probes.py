@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 BAIT = 99.0
-"""A cost in the info of `reset`; it belongs to no step and must not be read."""
+"""Cost in the info of `reset`, which must not be read, because it belongs to no step."""
 
 
 class Counter(gymnasium.Env):
@@ -42,7 +42,7 @@ class Counter(gymnasium.Env):
 
 
 class Stateful(Counter):
-    """A random walk that offers its state, without that of its random generator."""
+    """Observes random numbers, and can save its state, except that of its random generator."""
 
     def observe(self):
         return np.array([self.episode, self.np_random.normal()], np.float32)
@@ -105,7 +105,7 @@ class Reusing(Counter):
 
 
 class Matrix(Counter):
-    """Has actions of rank two with uneven bounds, and reports costs as an array."""
+    """Has matrices as actions, with different bounds, and reports costs as an array."""
 
     action_space = Box(
         np.array([[0, -2], [-1, -1]], np.float64),
@@ -118,7 +118,7 @@ class Matrix(Counter):
 
 
 class Single(Counter):
-    """Has one action without axes; the cost is the action, which must not be negative."""
+    """Has scalar actions. The cost is the action, which must not be negative."""
 
     action_space = Box(-2.0, 2.0, (), np.float32)
 
@@ -152,7 +152,7 @@ class Odd(Counter):
 
 
 class CounterBatch(VectorEnv):
-    """A hand-written vector of counters that end together; infos have no masks."""
+    """A hand-written vector environment of counters that end together. Infos have no masks."""
 
     def __init__(self, num_envs: int = 2, mode=AutoresetMode.SAME_STEP, **kwargs: Any):
         self.num_envs, self.time, self.episode = num_envs, 0, 0
@@ -211,7 +211,7 @@ def zeros(host):
 
 
 def walk(host, steps):
-    """Take zero actions and return the observations they led to."""
+    """Take zero actions and return the resulting observations."""
     return [host.step(zeros(host)).next_observation.tolist() for _ in range(steps)]
 
 

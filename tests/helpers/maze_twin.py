@@ -1,6 +1,6 @@
 """A slow GuardedMaze in plain Python, written from its specification, not from the JAX code.
 
-It is one maze in double precision, stepped one step at a time.
+It simulates one maze in double precision.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Forget compiled programs before a process of the tests has too many of them."""
+"""Delete compiled programs before a process of the tests has too many of them."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A small agent's settings, and a cost function for the pendulum of Gymnasium."""
+"""Settings of a small agent, and a cost function, for the pendulum of Gymnasium."""
 
 TINY = {
     "agent.hidden_sizes": [16, 16],

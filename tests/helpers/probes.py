@@ -1,9 +1,7 @@
-"""Tiny worlds whose answers are known on paper, and a quick way to learn in them.
+"""Tiny environments with known solutions, and a function that trains an agent in them.
 
-Every probe has two observation features, one action in [-1, 1] and episodes of at most
-two steps. Sizes and limits being equal, an agent's `learn` is compiled once for all of
-them: `practise` takes the training loop apart into acting, which each probe compiles
-anew, and learning, which it does not.
+Every probe has two observation features, one action in [-1, 1] and episodes of at most two
+steps. `practise` runs the training loop in rounds of acting and learning.
 """
 
 from dataclasses import dataclass, replace
@@ -33,6 +31,7 @@ from orac.envs.base import EnvSpec, Step, step_batch, to_box
 from orac.training import device_loop
 from orac.training.state import empty_replay, learner_for
 from orac.training.train_step import (
+    choose_action,
     make_transition,
     next_context,
     update_if_due,
@@ -54,7 +53,7 @@ def spec_of(name, num_costs=1):
 
 
 def last_step(reward, *cost):
-    """The one step of a one-step world."""
+    """Return the only step of an environment with one step."""
     return (), Step(
         observation=jnp.zeros(2),
         reward=jnp.asarray(reward, jnp.float32),
@@ -67,7 +66,7 @@ def last_step(reward, *cost):
 
 @dataclass(frozen=True)
 class FixedReward:
-    """One step, reward 3, cost 1: every action is worth 3 and costs 1."""
+    """One step with reward 3 and cost 1, so every action has the value 3 and the cost 1."""
 
     spec = spec_of("FixedReward")
 
@@ -95,9 +94,10 @@ class SeenReward:
 
 @dataclass(frozen=True)
 class TwoSteps:
-    """Nothing at the first step; reward 2 and cost 5 at the second.
+    """Two steps. The first has no reward and no cost, the second has reward 2 and cost 5.
 
-    Worth 2 and 5 at the second step, so discount * 2 and cost discount * 5 at the first.
+    At the second step the values are 2 and 5, so they are discount * 2 and cost discount * 5
+    at the first.
     """
 
     spec = spec_of("TwoSteps")
@@ -121,7 +121,7 @@ class TwoSteps:
 class ActionMatters:
     """One step; reward -(action - x / 2)^2 for a first feature x of -1 or 1; cost 1.
 
-    The best action is x / 2, and is worth 0. The cost is far below the limit, so the
+    The best action is x / 2, and its value is 0. The cost is far below the limit, so the
     multiplier of any agent ends at 0.
     """
 
@@ -138,7 +138,7 @@ class ActionMatters:
 
 @dataclass(frozen=True)
 class TwoAtoms:
-    """One step, reward 0; cost 20 with probability 0.15 and 2 otherwise.
+    """One step with reward 0, and a cost of 20 with probability 0.15 and of 2 otherwise.
 
     Quantiles below level 0.85 are 2 and those above are 20; the mean is 4.7.
     """
@@ -156,13 +156,14 @@ class TwoAtoms:
 
 @dataclass(frozen=True)
 class TwoDoors:
-    """Right of 0 a risky door, left of it a safe one; the risky one pays 10.
+    """One step. Actions above 0 take a risky door with reward 10, all others a safe door.
 
-    Risky: cost 40 with probability 0.1, else 0, so 4 on average. Safe: cost 4.2 always.
-    Under a limit of 9 the mean allows both, so one takes the risky door. Its CVaR is
-    4 / tail down to a tail of 0.1, where it is 40: above 9 for every tail below 4/9, and
-    only the safe door is left. A policy that draws its action may still risk it at times:
-    at a tail of 0.1 in a share of (9 - 4.2) / (40 - 4.2) = 0.134.
+    The risky door costs 40 with probability 0.1 and otherwise 0, so 4 on average. The safe
+    door always costs 4.2. A limit of 9 on the mean allows both doors, so the risky one is
+    best. Its CVaR is 4 / tail for tails from 0.1 to 1, and 40 below 0.1. For tails below 4/9
+    it is above 9, so only the safe door is allowed. A policy that samples its action may
+    still take the risky door sometimes: at a tail of 0.1, with a probability of
+    (9 - 4.2) / (40 - 4.2) = 0.134.
     """
 
     spec = spec_of("TwoDoors")
@@ -181,8 +182,9 @@ class TwoDoors:
 class TwoCosts:
     """One step; reward -(action - 0.8)^2, costs 10 (1 + action) and 1; both limits are 9.
 
-    The first binds: the best action is -0.1, where the slope of the reward, 1.8, is the
-    multiplier times the slope of the cost, 10, so it is 0.18. The other one's is 0.
+    The first constraint is active: the best action is -0.1, where the slope of the reward,
+    1.8, equals the multiplier times the slope of the cost, 10. So the multiplier is 0.18.
+    The multiplier of the second constraint is 0.
     """
 
     spec = spec_of("TwoCosts", num_costs=2)
@@ -195,7 +197,10 @@ class TwoCosts:
 
 
 def probe_config(algo, num_costs=1, tail=0.1):
-    """Quick settings. A limit of 10 over two steps at discount 0.8 is 9 to a critic."""
+    """Return settings for short runs. The limit of 10 is 9 in the critics' units.
+
+    The cost of 10 is spread over two steps, and the discount is 0.8: 5 + 0.8 * 5 = 9.
+    """
     names = ("cost", "other")[:num_costs]
     agent = AgentConfig(
         discount=0.9,
@@ -209,7 +214,7 @@ def probe_config(algo, num_costs=1, tail=0.1):
         actor_learning_rate=3e-3,
         reward_critic_learning_rate=3e-3,
         cost_critic_learning_rate=1e-2,
-        # Entropy has no part in the answers, unless a test gives it one.
+        # The entropy bonus is negligible, unless a test changes it.
         initial_temperature=1e-4,
         temperature_learning_rate=0.0,
         polyak=0.1,
@@ -230,10 +235,10 @@ def probe_config(algo, num_costs=1, tail=0.1):
 
 @partial(jax.jit, static_argnames=("env", "config"))
 def collect(key, state, env, config):
-    """One round of acting, as the training loop does it, without its gradient steps."""
+    """Run one round of the training loop without its gradient steps."""
     act_key, env_key, pivot_key = jax.random.split(key, 3)
     learner = learner_for(env.spec, config)
-    action, _ = train_step.choose_action(act_key, state, learner, config)
+    action, _ = choose_action(act_key, state, learner, config)
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
@@ -258,9 +263,9 @@ def _update(key, agent, buffer, rounds, env, config):
 
 
 def practise(env, config, rounds, temperature=None, multiplier=None, seed=0):
-    """Act and learn for so many rounds of 16 steps and 16 gradient steps.
+    """Act and learn for this many rounds of 16 steps and 16 gradient steps.
 
-    Returns the state, and each metric of the rounds that learned, in order.
+    Returns the state, and the values of each metric in the rounds with gradient steps.
     """
     key = jax.random.key(seed)
     learner = learner_for(env.spec, config)
@@ -291,7 +296,7 @@ def _mean_action(agent, observation, env, config):
 
 
 def starting_from(agent, temperature, multiplier):
-    """Another temperature or multiplier at the start; both are traced numbers."""
+    """Return the agent with another temperature or multiplier. Both may be traced."""
     if temperature is not None:
         log_temperature = agent.log_temperature._replace(
             params=jnp.log(jnp.float32(temperature))
@@ -304,21 +309,21 @@ def starting_from(agent, temperature, multiplier):
 
 
 def inputs_at(state, observation, env, config):
-    """What the networks see at one observation, in the dual form at the mean pivot."""
+    """Return the networks' inputs at one observation; in the dual form, at the mean pivot."""
     context = Context.start(1, pivot_location(state.agent.pivot.params))
     costs = learner_for(env.spec, config).costs
     return costs.network_inputs(jnp.asarray(observation)[None], context)
 
 
 def values_at(state, observation, action, env, config):
-    """What each reward critic thinks of an action."""
+    """Return the value of an action according to each reward critic."""
     inputs = inputs_at(state, observation, env, config)
     params = state.agent.reward_critics.params
     return np.asarray(agent_core.reward_values(params, inputs, jnp.array([[action]])))
 
 
 def quantiles_at(state, observation, action, env, config):
-    """Quantiles of the cost to go at even levels, (constraint, ensemble, quantile)."""
+    """Return quantiles of the remaining cost at even levels (constraint, ensemble, quantile)."""
     problem = learner_for(env.spec, config).problem
     inputs = inputs_at(state, observation, env, config)
     scalar = config.agent.risk_form == "scalar"
@@ -338,7 +343,7 @@ def quantiles_at(state, observation, action, env, config):
 
 
 def choice_at(state, observation, env, config):
-    """The actor's mean action."""
+    """Return the actor's mean action."""
     observation = jnp.asarray(observation)[None]
     return float(_mean_action(state.agent, observation, env, config)[0, 0])
 

@@ -1,4 +1,4 @@
-"""States and replays that are functions of their step, so that tests can check any of them."""
+"""States and replays that can be computed from their step, so that tests can check them."""
 
 from typing import Any, NamedTuple
 

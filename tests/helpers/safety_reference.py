@@ -1,8 +1,8 @@
-"""Make, drive and compare the untouched package and the fast path.
+"""Compare the package Safety-Gymnasium with our fast path.
 
-Only two things of the package are changed. The agent's XML is read from a copy with the
-paper's timestep, and jointed agents are the repaired ones, because the package cannot
-build them with NumPy 2.4. Resets, steps, rewards, costs and observations are its own.
+Only two parts of the package are changed. The agent's XML is read from a copy with the
+paper's timestep, and agents with joints are repaired, because the package cannot build them
+with NumPy 2.4. Resets, steps, rewards, costs and observations are those of the package.
 """
 
 import re
@@ -42,7 +42,7 @@ def paper_timestep(name):
 
 
 def driver(name, noise=0.3):
-    """Return a policy that steers roughly to the goal and so meets hazards and gremlins."""
+    """Return a policy that steers roughly to the goal and so touches hazards and gremlins."""
     own = 12 if "Point" in name else 24
     start = own + (16 if "Button" in name else 0)
     random = np.random.default_rng(0)

@@ -1,11 +1,13 @@
-"""Run the program `orac` and send it a signal at one moment, whatever the machine's speed.
+"""Run the program `orac` and send it a signal at a given moment of the program.
 
     python signal_driver.py SIGTERM 'open:metrics.csv:2' train --quiet
 
-A moment is an audit event of Python, a part of its first argument, and which occurrence:
-`import:jax:1`, `open:meta.json:1`, `os.rename:step-:1`, `subprocess.Popen::1`. Moments of
-the training loop are calls, `call:orac.training.device_loop.DeviceRunner.advance:2`, and
-those of JAX are durations that it reports, `jax:backend_compile:3`.
+The moment does not depend on the machine's speed. It has three parts: a kind of event, a text,
+and a count. The signal is sent at the count-th event whose name contains the text. Most kinds
+are audit events of Python, whose name is their first argument: `import:jax:1`,
+`open:meta.json:1`, `os.rename:step-:1`, `subprocess.Popen::1`. The kind `call` is the call of
+a method, `call:orac.training.device_loop.DeviceRunner.advance:2`, and the kind `jax` is an
+event whose duration JAX reports, `jax:backend_compile:3`.
 """
 
 import importlib
@@ -29,7 +31,7 @@ def main():
             print(f"signal at {kind} {name}", flush=True)
             os.kill(os.getpid(), number)
 
-    # A shell starts its background jobs, and so their tests, with Ctrl-C ignored.
+    # In background jobs of a shell, and so in tests there, Ctrl-C is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if kind == "call":
         import orac

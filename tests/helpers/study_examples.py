@@ -1,4 +1,4 @@
-"""Small settings for real runs of a study, and synthetic runs to render or to train."""
+"""Settings for short runs of a study, backends for tests, and synthetic runs."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from orac.runs.machine import claim_processors
 STEPS = 2_000
 SETTINGS = {
     # The limit is so low that pivots lie below the costs. At the paper's limit, 2,000 steps
-    # stay in the dual form's dead zone, where optimism about cost changes nothing.
+    # do not leave the region of the dual form in which optimism about cost has no effect.
     "constraints.0.limit": 0.01,
     "agent.hidden_sizes": [16, 16],
     "agent.embedding_size": 8,
@@ -51,7 +51,7 @@ def write_certificate(path, certified, reward):
 
 
 class FakeTraining:
-    """Backend that writes a synthetic run at once; before run `killed_at` it raises."""
+    """Backend that writes a synthetic run at once. Starting run `killed_at` raises Ctrl-C."""
 
     def __init__(self, killed_at=None):
         self.trained, self.killed_at = [], killed_at
@@ -82,10 +82,10 @@ class FakeTraining:
         return [Outcome(run, "finished") for run in ended]
 
     def stop(self):
-        """Do nothing: no run is under way."""
+        """Do nothing, because no run is in progress."""
 
     def close(self):
-        """Do nothing: there are no processes."""
+        """Do nothing, because there are no processes."""
 
 
 def render(study, out, record=None, **options):
@@ -99,8 +99,8 @@ def render(study, out, record=None, **options):
 class WorkerPool:
     """Backend with two processes that train one run after the other.
 
-    Every run of `Processes` imports JAX and compiles anew. These processes do so once,
-    which is most of the time of a small run.
+    With `Processes`, every run imports JAX and compiles its programs, which takes most of the
+    time of a small run. These two processes do so only once.
     """
 
     def __init__(self):
@@ -118,24 +118,24 @@ class WorkerPool:
         return [*self._futures]
 
     def start(self, run):
-        self._futures[run] = self._pool.submit(train_in_pool, run.to_line(1, ()))
+        self._futures[run] = self._pool.submit(train_in_pool, run.to_order_json(1, ()))
 
     def ended(self):
         done = [run for run, future in self._futures.items() if future.done()]
         return [Outcome(run, self._futures.pop(run).result()) for run in done]
 
     def stop(self):
-        """Do nothing: no test stops these runs."""
+        """Do nothing, because no test stops these runs."""
 
     def close(self):
-        """Keep the processes for the next study."""
+        """Do nothing, because the next study uses the same processes."""
 
     def shut_down(self):
         self._pool.shutdown(cancel_futures=True)
 
 
-def train_in_pool(line):
-    """Train the run of a worker's order and return its status."""
-    finished = train_or_resume(json.loads(line), threading.Event())
+def train_in_pool(order_json):
+    """Train the run that `PlannedRun.to_order_json` describes, and return its status."""
+    finished = train_or_resume(json.loads(order_json), threading.Event())
     drop_compiled_programs()
     return "finished" if finished else "stopped"

@@ -21,7 +21,7 @@ from orac.training import delivery, device_loop
 from orac.training.state import TrainState, learner_for
 
 ODD_LABEL = "</script><img src=x onerror=alert(1)>|&_%"
-"""An agent's name that HTML, markdown and LaTeX would interpret."""
+"""Name of an agent with characters that have a meaning in HTML, markdown and LaTeX."""
 META = {
     "versions": {"orac": "0.1.0", "jax": "0.10.2", "python": "3.11.7"},
     "platform": "Linux-x86_64",
@@ -105,14 +105,14 @@ def write_checkpoint(path: Path, config: Config, step: int = 10_000) -> None:
     """Save an untrained policy as the newest checkpoint of a run in the maze."""
     state = init_state(jax.random.key(config.seed), replace(config, seed=0))
     if state.candidates:
-        # `jit` turned their doubles into floats, which training does not.
+        # `jit` has turned float64 arrays of the candidates into float32, unlike training.
         state = state._replace(candidates=delivery.init(state.agent, config))
     Checkpoints(path / "checkpoints").save(step, state._replace(replay=()))
 
 
 @partial(jax.jit, static_argnums=1)
 def init_state(key: jax.Array, config: Config) -> TrainState:
-    """Return the state in which training in the maze starts."""
+    """Return the initial state of training in the maze."""
     env = GuardedMaze(**dict(config.env.params))
     return device_loop.init(key, env, learner_for(env.spec, config), config)
 

@@ -10,10 +10,10 @@ from orac.envs.base import EnvSpec, MetricSpec, Step
 
 @dataclass(frozen=True)
 class Counter:
-    """Counts its steps from a random start in the hundreds; ends at its third step.
+    """Counts steps from a start that is a random multiple of 100; ends at the third step.
 
-    The observation is the start plus the count; costs are the count and, with two
-    constraints, ten times the count. Odd starts terminate, even ones are truncated.
+    The observation is the start plus the count. The cost is the count, and a second cost is
+    ten times the count. Starts at odd multiples terminate, the others are truncated.
     """
 
     num_costs: int = 1
@@ -52,7 +52,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class BatchedCounter:
-    """The same environment, which draws a whole batch from one key."""
+    """A `Counter` that has only the methods for whole batches, with one key per batch."""
 
     inner: Counter = Counter()
 
@@ -74,11 +74,11 @@ class BatchedCounter:
 
 @dataclass(frozen=True)
 class TwoKindsOfStart:
-    """One step from one of two observed kinds of start; right of 0 is door B, left door A.
+    """One step from one of two kinds of start. Actions above 0 take door B, others door A.
 
-    Door A costs 0 and earns 0. Door B earns 1 and costs 0 from the first kind and 10 from
-    the second. If B is always taken, the mean over the starts of their CVaRs is 5, and the
-    CVaR at 0.5 of all episodes is 10.
+    The observation shows the kind. Door A costs 0 and earns 0. Door B earns 1; it costs 0
+    from the first kind of start and 10 from the second. If B is always taken, the CVaRs of
+    the two kinds have a mean of 5, and the CVaR of all episodes at tail 0.5 is 10.
     """
 
     cost_scale: float = 1.0

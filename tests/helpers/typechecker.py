@@ -1,4 +1,4 @@
-"""The checker behind every annotation while tests run: an int will do for a float."""
+"""The type checker of all annotations in tests. It accepts an int where a float is annotated."""
 
 from beartype import BeartypeConf, beartype
 

@@ -1,4 +1,4 @@
-"""Find Python code that could execute what a file contains."""
+"""Find Python code that could execute code from a data file."""
 
 import ast
 
@@ -6,7 +6,7 @@ UNSAFE = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jobl
 
 
 def unsafe_parts(source: str) -> list[str]:
-    """Return each import of a pickle, and each `allow_pickle` that may be true."""
+    """Return each import of a pickle module, and each `allow_pickle` that may be true."""
     found = []
     for node in ast.walk(ast.parse(source)):
         names = []

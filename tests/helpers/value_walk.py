@@ -1,8 +1,9 @@
-"""Pass every kind of value to every option and every argument, and report what happens.
+"""Pass every kind of value to every option and every argument, and report the results.
 
-Run as a program, because pytest checks the types of all calls, and users do not. It prints
-JSON: `problems`, a list of sentences, and `accepted`, the accepted values by option. Nothing
-is trained: an accepted value gets as far as the first step, episode or worker.
+This is a separate program, because in pytest the types of all calls are checked, which is not
+so for users. It prints JSON: `problems`, a list of sentences, and `accepted`, the accepted
+values by option. With an accepted value, a command stops before its first step, episode or
+worker, so nothing is trained.
 """
 
 import argparse
@@ -38,7 +39,7 @@ TEXTS = {
 }
 """Values on the command line, by the name that the report uses."""
 PATHS = {"empty": "", "below a file": "grid.yaml/x", "long": "x" * 300}
-"""Values of options that name files and folders, for which any other text is sensible."""
+"""Values of options that name files and folders. Any other text would be valid."""
 OBJECTS = {
     **{repr(x): x for x in (0, -1, 0.5, 10**12, 1e30, math.nan, math.inf, True)},
     **{repr(x): x for x in ("", "text", b"x", [], {}, [math.nan])},
@@ -61,7 +62,7 @@ ENV = "orac/GuardedMaze-v0"
 
 
 class Accepted(BaseException):
-    """Raised where the work would start. No handler of errors catches it."""
+    """Raised where the work would start. It is no `Exception`, so no handler catches it."""
 
 
 def accept(*arguments, **keywords):
@@ -75,7 +76,7 @@ def accept_episodes(key, policy, env, act, episodes, *rest):
 
 @functools.cache
 def cached_runner(env, config, make=environments.DeviceRunner):
-    """Make each runner once, because it takes half a second. None of them is stepped."""
+    """Make each runner only once, because it takes half a second. No runner is stepped."""
     return make(env, config)
 
 
@@ -88,7 +89,7 @@ def stop_before_the_work():
 
 
 class Walk:
-    """Tries values in a folder of its own and collects what is wrong."""
+    """Tries values in a separate folder and collects problems and accepted values."""
 
     def __init__(self, folder):
         self.folder, self.problems, self.accepted = folder, [], {}
@@ -103,7 +104,10 @@ class Walk:
         }
 
     def attempt(self, label, name, call, describe):
-        """Call a function; `describe` returns its outcome and what is wrong with that."""
+        """Call a function and store the result.
+
+        `describe` returns whether the call was refused, and a problem or an empty text.
+        """
         printed = io.StringIO(), io.StringIO()
         with (
             contextlib.redirect_stdout(printed[0]),
@@ -174,8 +178,8 @@ def command_lines(run):
                 option = action.option_strings[0]
                 others = needs.get((command, option), base[command])
                 for name, text in values.items():
-                    words = [command, *others, f"{option}={text}"]
-                    yield f"{command} {option}", name, words
+                    arguments = [command, *others, f"{option}={text}"]
+                    yield f"{command} {option}", name, arguments
             else:
                 others = [x for x in base[command] if x.startswith("--")]
                 others = ["base", *others] if command == "compare" else others
@@ -184,7 +188,7 @@ def command_lines(run):
 
 
 def describe_command(outcome, printed):
-    """Return whether a command was refused, and what is wrong with how it was."""
+    """Return whether a command was refused, and the problem with its error, if any."""
     if isinstance(outcome, SystemExit):
         outcome = outcome.code
     if outcome in (None, 0):
@@ -198,15 +202,15 @@ def describe_command(outcome, printed):
 
 
 LATE = "train --name", "train --out", "tune --out", "tune --storage"
-"""Options that are read after the agent was made."""
+"""Options that are checked after the agent is made."""
 
 
 def walk_commands(walk, run):
-    for label, name, words in command_lines(run):
-        # These commands change the config, and so need a runner of their own each time.
+    for label, name, arguments in command_lines(run):
+        # These options change the config, so each value would need a new runner.
         short = label.startswith(("train ", "tune ")) and label not in LATE
         environments.DeviceRunner = accept if short else cached_runner
-        walk.attempt(label, name, lambda w=words: cli.main(w), describe_command)
+        walk.attempt(label, name, lambda a=arguments: cli.main(a), describe_command)
     environments.DeviceRunner = cached_runner
 
 
@@ -214,7 +218,7 @@ def walk_commands(walk, run):
 
 
 def describe_call(outcome, printed):
-    """Return whether a call was refused, and what is wrong with how it was."""
+    """Return whether a call was refused, and the problem with its error, if any."""
     if not isinstance(outcome, BaseException):
         return False, ""
     message = str(outcome)
@@ -227,7 +231,10 @@ def describe_call(outcome, printed):
 
 
 def walk_arguments(walk, label, function, *values, skip=(), **keywords):
-    """Try every argument of a function; `values` and `keywords` are those of the others."""
+    """Try all values for each argument of a function.
+
+    `values` and `keywords` are valid values, which the other arguments get.
+    """
     parameters = [
         x
         for x in inspect.signature(function).parameters.values()

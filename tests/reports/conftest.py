@@ -1,4 +1,4 @@
-"""Runs and reports that the tests of this folder share. They must not change them."""
+"""Runs and reports that the tests of this folder share. No test may change them."""
 
 import json
 

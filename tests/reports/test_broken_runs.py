@@ -1,4 +1,4 @@
-"""Tests of reports on damaged runs: others are reported, and notes name the damage."""
+"""Tests of reports on damaged runs: a note names the damage, and the other runs are shown."""
 
 import csv
 import io

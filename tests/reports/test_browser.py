@@ -83,7 +83,7 @@ def test_every_chart_has_drawn_marks(seen):
         "Mean cost per episode",
         "Cost in the last evaluation, all seeds together",
         "Share of seeds with a reward above x (higher curves are better)",
-        "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
+        "Share of seeds with a CVaR of cost at tail 0.05 above x (lower curves are better)",
         "Reward while training",
         "Total cost paid while training",
         "Risk of cost in the critics' units",

@@ -1,4 +1,4 @@
-"""Tests of the chart catalogue: what each chart shows, however it is drawn."""
+"""Tests of the data in each chart."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_report_has_every_chart_in_order(results):
         "Mean cost per episode",
         "Cost in the last evaluation, all seeds together",
         "Share of seeds with a reward above x (higher curves are better)",
-        "Share of seeds with a CVaR at 0.05 of cost above x (lower are better)",
+        "Share of seeds with a CVaR of cost at tail 0.05 above x (lower curves are better)",
         "Reward while training",
         "Total cost paid while training",
         "Risk of cost in the critics' units",
@@ -182,7 +182,7 @@ def test_histogram_has_the_var_and_cvar_of_all_seeds_together(groups):
     assert row.cvar == risk_of_episodes(costs, cvar(0.05))
     assert row.var == value_at_risk(costs, 0.05)
     labels = [label for _, _, _, label in row.stems]
-    assert labels == [f"VaR {row.var:.4g}", f"CVaR {row.cvar:.4g} at 0.05"]
+    assert labels == [f"VaR {row.var:.4g}", f"CVaR {row.cvar:.4g} at tail 0.05"]
     assert row.limits == (5.0,)
     low, high = chart.x_range
     assert low < chart.edges[0] and high > max(chart.edges[-1], 5.0)

@@ -63,7 +63,7 @@ def test_command_prints_sides_seeds_verdicts_and_configs(root, capsys):
     printed = capsys.readouterr().out
     for part in (
         "A is orac (5 seeds), B is wcsac (5 seeds)",
-        "CVaR at 0.05 of cost",
+        "CVaR of cost at tail 0.05",
         "A better",
         "agent.behaviour",
     ):
@@ -92,7 +92,7 @@ def test_equal_seeds_and_one_seed_are_never_clear(tmp_path):
     verdicts = {row[0]: row[-1] for row in table.rows}
     assert (
         verdicts["reward"] == "unclear"
-        and verdicts["worst cost"] == "all seeds equal: unclear"
+        and verdicts["worst cost"] == "same value for all seeds: unclear"
     )
 
 
@@ -119,7 +119,7 @@ def test_sides_with_nothing_in_common_are_an_error_that_lists_both(tmp_path):
 
 
 def test_run_cannot_be_compared_with_itself(root):
-    with pytest.raises(ValueError, match=r"both hold .*seed-000 and 4 more"):
+    with pytest.raises(ValueError, match=r"both contain .*seed-000 and 4 more"):
         compare(root / "orac", root)
 
 
@@ -141,8 +141,8 @@ def test_five_equal_seeds_are_distinguished_by_ranks(tmp_path):
                 file.write_text(text.replace(",20.0,", f",{cost},"))
         (table,) = compare(tmp_path / f"a{seeds}", tmp_path / f"b{seeds}")
         verdicts = {row[0]: row[-1] for row in table.rows}
-        pairs.append(verdicts["CVaR at 0.05 of cost"])
-    assert pairs == ["all seeds equal: unclear", "A better"]
+        pairs.append(verdicts["CVaR of cost at tail 0.05"])
+    assert pairs == ["same value for all seeds: unclear", "A better"]
 
 
 def make_group(label, rewards, costs, path):

@@ -21,7 +21,7 @@ def own_text(html_report):
 def test_page_has_tables_charts_pictures_configs_and_machines(own_text, study):
     for part in (
         "Results in orac/GuardedMaze-v0",
-        "CVaR at 0.05 of cost",
+        "CVaR of cost at tail 0.05",
         "Interquartile means in orac/GuardedMaze-v0",
         "Who wins where in orac/GuardedMaze-v0",
         "Differences between the configs",

@@ -51,7 +51,7 @@ def test_hover_text_explains_a_missing_interval():
     low, high = np.array([np.nan, np.nan, 0.25]), np.array([np.nan, np.nan, 1.0])
     curve = Curve(np.arange(3), np.full(3, 0.5), low, high, np.array([2, 1, 4]))
     assert plotly_figures._hover_texts(curve, ".4g") == [
-        "0.5 (all 2 seeds equal)",
+        "0.5 (same value for all 2 seeds)",
         "0.5 (one seed)",
         "0.5 [0.25, 1], 4 seeds",
     ]

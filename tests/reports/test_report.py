@@ -58,8 +58,8 @@ def test_interquartile_mean_is_cut_at_the_bounds_of_a_cost(tmp_path):
         ((2.0, 5.0, 8.0), "undecided"),
         ((2.0,), "below, one seed"),
         ((9.0,), "above, one seed"),
-        ((4.0, 4.0, 4.0), "below, all 3 seeds equal"),
-        ((9.0, 9.0, 9.0), "above, all 3 seeds equal"),
+        ((4.0, 4.0, 4.0), "below, same value for all 3 seeds"),
+        ((9.0, 9.0, 9.0), "above, same value for all 3 seeds"),
     ],
 )
 def test_a_risk_is_within_its_limit_only_if_the_whole_interval_is_below(risks, verdict):

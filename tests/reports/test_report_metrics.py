@@ -13,7 +13,6 @@ from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.seed_intervals import mean_interval
 from orac.reports.report_metrics import (
     average_curves,
-    bounds_of,
     common_tails,
     env_metrics,
     evaluation_curve,
@@ -21,6 +20,7 @@ from orac.reports.report_metrics import (
     seed_mean,
     seed_values,
     summary_metrics,
+    valid_range,
 )
 from orac.reports.run_reader import Group, Run
 
@@ -42,7 +42,7 @@ def test_agents_without_a_tail_are_evaluated_at_the_others_tail(groups):
     assert titles == [
         "reward",
         "mean cost",
-        "CVaR at 0.05 of cost",
+        "CVaR of cost at tail 0.05",
         "P(cost > limit)",
         "worst cost",
     ]
@@ -83,27 +83,27 @@ def test_undeclared_metrics_have_their_name_and_no_direction():
 def test_bounds_are_those_of_shares_counts_and_declared_ranges(
     group, key, values, expected
 ):
-    assert bounds_of(key, values, group) == expected
+    assert valid_range(key, values, group) == expected
 
 
 def test_lengths_and_costs_end_at_the_environments_maximum(tmp_path):
     config = make_config(changes=["env.params.time_limit=70"])
     group = make_group(config, tmp_path)
     few = np.array([1.0, 2.0])
-    assert bounds_of("length/mean", few, group) == (0, 70)
+    assert valid_range("length/mean", few, group) == (0, 70)
     highest = GuardedMaze(time_limit=70).spec.cost_bounds[0]
     for key in ("cost", "cost/mean", "cost/cvar_0.05", "cost/worst"):
-        assert bounds_of(key, few, group) == (0, highest)
+        assert valid_range(key, few, group) == (0, highest)
     # A maximum that was exceeded does not hold.
-    assert bounds_of("length/mean", 100 * few, group) == (0, np.inf)
+    assert valid_range("length/mean", 100 * few, group) == (0, np.inf)
 
 
 def test_gymnasium_environments_may_have_a_maximal_length_in_the_config(tmp_path):
     env = EnvConfig("Pendulum-v1", episode_length=200)
     group = make_group(replace(make_config(), env=env), tmp_path)
     few = np.array([1.0, 2.0])
-    assert bounds_of("length/mean", few, group) == (0, 200)
-    assert bounds_of("cost/mean", few, group) == (0, np.inf)
+    assert valid_range("length/mean", few, group) == (0, 200)
+    assert valid_range("cost/mean", few, group) == (0, np.inf)
 
 
 def test_seed_values_are_those_of_each_last_evaluation(groups):
@@ -116,7 +116,7 @@ def test_seed_values_are_those_of_each_last_evaluation(groups):
         by_hand.append(risk_of_episodes(last["cost"], cvar(0.05)))
     key = "cost/cvar_0.05"
     np.testing.assert_allclose(values[key], by_hand)
-    bounds = bounds_of(key, np.array(by_hand), group)
+    bounds = valid_range(key, np.array(by_hand), group)
     assert seed_mean(values, key, group) == mean_interval(by_hand, bounds=bounds)
     assert seed_mean(values, "no such number", group) is None
 

@@ -14,8 +14,8 @@ from orac.reports.tables import Table, cell, number, span, to_html, to_latex, to
         (3.1, 3.2, "3.14 [3.10, 3.20]"),
         (-11.0, 17.0, "3.1 [-11.0, 17.0]"),
         (-1500.0, 1500.0, "3 [-1,500, 1,500]"),
-        (None, None, "3.142 [all seeds equal]"),
-        (3.14159, 3.14159, "3.142 [all seeds equal]"),
+        (None, None, "3.142 [same value for all seeds]"),
+        (3.14159, 3.14159, "3.142 [same value for all seeds]"),
     ],
 )
 def test_interval_is_printed_as_precisely_as_it_is_known(low, high, shown):

@@ -1,4 +1,4 @@
-"""Pytrees of arrays in files and in JSON."""
+"""Tests of saving pytrees of arrays in files and in JSON."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Checkpoints: saving, loading, damage, full disks and retention."""
+"""Tests of checkpoints: saving, loading, damage, full disks and deleting old ones."""
 
 import errno
 import json
@@ -258,7 +258,7 @@ def test_an_unchanged_manifest_survives_rewriting(directory):
         (
             TEMPLATE,
             make_replay(0, 41),
-            "saved replay has space for 40 rows, but that of this run for 41",
+            "saved replay has space for 40 rows, but the replay of this run has space for 41",
         ),
         (
             TEMPLATE,

@@ -1,4 +1,4 @@
-"""Checkpoints survive a kill at any moment."""
+"""Tests that checkpoints survive a kill at any moment."""
 
 import json
 import subprocess

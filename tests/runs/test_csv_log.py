@@ -1,4 +1,4 @@
-"""CSV logs."""
+"""Tests of the CSV files of a run."""
 
 import csv
 import errno

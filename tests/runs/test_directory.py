@@ -1,4 +1,4 @@
-"""Run directories: layout, lock, config, logs and saved evaluations."""
+"""Tests of run directories: layout, lock, config, logs and saved evaluations."""
 
 import errno
 import json

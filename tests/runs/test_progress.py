@@ -1,4 +1,4 @@
-"""The progress display in a terminal and without one."""
+"""Tests of the progress bar in a terminal, and of the lines that replace it elsewhere."""
 
 import io
 import signal

@@ -1,4 +1,4 @@
-"""Replays saved as append-only segments."""
+"""Tests of saving the replay as append-only files."""
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +125,7 @@ def test_another_capacity_raises_an_error(tmp_path):
     segments = save_segments(tmp_path, make_replay(5, 10), [])
     with pytest.raises(
         ValueError,
-        match="saved replay has space for 10 rows, but that of this run for 20",
+        match="saved replay has space for 10 rows, but the replay of this run has space for 20",
     ):
         load_replay(tmp_path, make_replay(0, 20), SavedReplay(10, 5, segments))
 

@@ -1,4 +1,4 @@
-"""Saved evaluations of baselines and runs can be reported and compared like runs."""
+"""Tests that saved evaluations of baselines and runs can be reported and compared like runs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Experiment trackers."""
+"""Tests of the experiment trackers."""
 
 import logging
 import struct

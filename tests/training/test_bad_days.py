@@ -1,4 +1,4 @@
-"""Failures during a run: each ends with a clear message and an intact run directory."""
+"""Tests of failures during a run: each ends with a clear message and an intact run directory."""
 
 import errno
 import os

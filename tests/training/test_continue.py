@@ -1,4 +1,4 @@
-"""Training goes on after a run's end, from a saved agent, or in another environment."""
+"""Tests of training that continues after a run's end, from a saved agent, or elsewhere."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Which policy a run delivers: candidates, second tests and the choice of the action."""
+"""Tests of the policy that a run delivers: candidates, repeated tests, choice of the action."""
 
 import json
 from dataclasses import replace
@@ -196,7 +196,7 @@ def test_any_risk_measure_decides(name, parameter):
     costs = np.random.default_rng(0).exponential(6.0, (400, 1))
     episodes = Episodes(np.zeros(400), costs, np.ones(400))
     assert costs.mean() < 9 < delivery.measure_risk(episodes, config)[0]
-    assert not delivery.within_limits(delivery.measure_risk(episodes, config), config)
+    assert not delivery.within_targets(delivery.measure_risk(episodes, config), config)
 
 
 def test_a_second_test_is_as_long_as_the_tail_asks_and_the_host_allows():

@@ -1,4 +1,4 @@
-"""The compiled loop: what it stores, when it learns, and that its bits are its seed's."""
+"""Tests of the compiled loop: stored steps, due updates, and equal results for equal seeds."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Agents with an encoder: by name or as functions, saved, resumed and refused."""
+"""Tests of agents with an encoder: given by name or as functions, saved, resumed, refused."""
 
 import sys
 from pathlib import Path

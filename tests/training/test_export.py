@@ -1,4 +1,4 @@
-"""Exported policies, run by the programs that they are written for."""
+"""Tests of exported policies, run by the programs that read these files."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""A run that has gone wrong stops, says what and when, and keeps its last good state."""
+"""Tests that a run with invalid numbers stops, reports them, and keeps its last good state."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Whole runs whose multiplier follows measured episodes."""
+"""Tests of whole runs whose multiplier follows measured episodes."""
 
 import shutil
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The window of measured episodes, and what a run does with its risk."""
+"""Tests of the window of measured episodes, and of the steps that depend on its risk."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a run says about itself: warnings at its start, at evaluations and at its end."""
+"""Tests of the notes that a run prints at its start, at evaluations and at its end."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -145,7 +145,7 @@ def test_a_limit_below_the_least_risk_is_noted_after_half_of_the_run():
     (note,) = evaluate(counters, 8.0, 50_000, 45_000, config)
     assert note == (
         "half of the run is over and no evaluation has been within the limits so far: the "
-        "lowest risk was a CVaR at 0.5 of 8 (limit 5)."
+        "lowest risk was a CVaR of 8 at tail 0.5 (limit 5)."
     )
     assert evaluate(counters, 8.0, 55_000, 50_000, config) == []
     once = Counters(cumulative_cost=[1.0])
@@ -158,8 +158,8 @@ def test_a_run_within_its_limit_delivers_its_best_policy():
     evaluate(counters, 4.0, 100_000, 95_000, config)
     runner = runner_of(config, candidate_of(4.25, feasible=True))
     assert notes.delivery_lines(runner, counters) == [
-        "Delivered: the best policy, from step 40,000, with reward 3 and a CVaR at 0.5 of "
-        "4.25 (limit 5), measured on 120 episodes."
+        "Delivered: the best policy, from step 40,000, with reward 3 and a CVaR of 4.25 at "
+        "tail 0.5 (limit 5), measured on 120 episodes."
     ]
     record = notes.delivery_record(runner, counters)
     assert record["within_limits"] and record["written_at_step"] == 100_000
@@ -176,9 +176,9 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     runner = runner_of(config, candidate_of(8.0, feasible=False), multiplier=100.0)
     first, heading, *causes = notes.delivery_lines(runner, counters)
     assert first == (
-        "No evaluation has been within the limits so far: the lowest risk was a CVaR at 0.5 "
-        "of 8 (limit 5). Delivered anyway: the policy with the lowest risk, from step 40,000, "
-        "with reward 3 and a CVaR at 0.5 of 8 (limit 5), measured on 120 episodes."
+        "No evaluation has been within the limits so far: the lowest risk was a CVaR of 8 at "
+        "tail 0.5 (limit 5). Delivered anyway: the policy with the lowest risk, from step 40,000, "
+        "with reward 3 and a CVaR of 8 at tail 0.5 (limit 5), measured on 120 episodes."
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
     assert "reached its cap of 100: raise agent.multiplier.cap" in causes[0]

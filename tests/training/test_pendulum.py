@@ -1,4 +1,4 @@
-"""Pendulum with a speed limit, as `results/pendulum` records it, trained once more."""
+"""Tests that train with the settings of `results/pendulum`, a pendulum with a speed limit."""
 
 import importlib.util
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Every agent in worlds whose answers are known on paper; the paper is in `probes.py`.
+"""Tests of every agent in tiny environments with known solutions (see `helpers/probes.py`).
 
-The quick ones are a sample: each agent costs a compilation of ten seconds or so.
+The quick tests cover only some agents, because compiling each takes about ten seconds.
 """
 
 from dataclasses import replace

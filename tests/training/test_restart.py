@@ -1,4 +1,4 @@
-"""Episodes that start anew because their world could not be put back."""
+"""Tests of resumed runs whose episodes restart, because an environment's state was not saved."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment and resumed ends as if it had never stopped."""
+"""Tests that a run that is killed at any moment and resumed ends as if it had never stopped."""
 
 import os
 import random

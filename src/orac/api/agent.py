@@ -39,7 +39,7 @@ from orac.envs.user_code import CostFn, can_be_imported, cost_fn_location, stop_
 from orac.evaluation import certification
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.cvar_bounds import Certificate
-from orac.evaluation.episodes import Episodes, certify, cost_column
+from orac.evaluation.episodes import Episodes, certify, cost_column, risk_phrase
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves
@@ -125,9 +125,10 @@ class Agent:
         self._source: Path | None = None
         """File or run directory that the agent was loaded from."""
         self._new_env: str | None = None
-        """Name of the environment if a loaded agent was trained in another one, or None."""
+        """Name of the present environment if a loaded agent was trained in another, or None."""
         self._new_cost_fn: str | None = None
-        """Name of the cost function if a loaded agent was trained with another one, or None."""
+        """Name of the present cost function if a loaded agent was trained with another, or
+        None."""
         self._counters = Counters()
         self._history = MemoryLogger()
         """Metrics and evaluations of training without `out`."""
@@ -142,9 +143,9 @@ class Agent:
 
     def __repr__(self) -> str:
         config = self.config
-        aims = " and ".join(limit_text(c, config) for c in config.constraints)
+        limits = " and ".join(limit_text(c, config) for c in config.constraints)
         text = f"{config.algo} in {config.env.id} after {self.num_timesteps:,} steps"
-        return f"<{text}: {aims}>" if aims else f"<{text}>"
+        return f"<{text}: limit {limits}>" if limits else f"<{text}>"
 
     def _repr_html_(self) -> str:
         config, best = self.config, self.best
@@ -168,14 +169,14 @@ class Agent:
 
     @property
     def config_of_env(self) -> Config:
-        """The config. If the agent was loaded with a new environment, it contains its id."""
+        """The config, with the present environment's id even if training used another one."""
         if self._new_env is None:
             return self.config
         return replace(self.config, env=replace(self.config.env, id=self._new_env))
 
     @property
     def _has_own_task(self) -> bool:
-        """Whether the agent has the environment and the cost function that it trained with."""
+        """Whether the agent still has the environment and cost function of its training."""
         return self._new_env is None and self._new_cost_fn is None
 
     @property
@@ -185,7 +186,7 @@ class Agent:
 
     @property
     def problem(self) -> Problem:
-        """Sizes, constraints, and their limits in the units of the critics."""
+        """Sizes, constraints, and limits converted to the critics' discounted units."""
         return self.runner.learner.problem
 
     @property
@@ -209,15 +210,15 @@ class Agent:
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
         steps. Instead of the total, you can pass the number of additional steps as
-        `more_steps`. Schedules, such as that of the shift radius, end at the total of the
+        `more_steps`. Schedules, such as the shift radius's, end at the total of the
         first call, and their values stay constant after that. If `out` is given, logs and
         checkpoints are written to a run directory below this path, and `orac.resume`
         continues the run after any interruption. The callback receives an `Event` at each
         log row, and the run stops if the callback returns False. If `profile` is true,
         `agent.profile.table()` shows afterwards how long each part took.
 
-        An agent from `orac.load` continues with the replay of its run. If there is no
-        replay, its policy first collects steps for a new one.
+        An agent from `orac.load` continues with the replay of its run. If the replay was not
+        saved, the agent's policy first collects steps for a new one.
         """
         check_callback(callback)
         if out is not None:
@@ -462,10 +463,11 @@ class Agent:
     def best(self) -> Delivered | None:
         """The policy that the run delivers, with its measured reward and risk.
 
-        If `certify` certified a policy, it is that policy. Otherwise it is the policy with
-        the highest reward of those that were measured within the limits, or the policy with
-        the lowest risk if none was. The value is None before the first evaluation, and for
-        agents whose multiplier follows the critics.
+        If `certify` certified a policy, it is that policy. Otherwise it is the best candidate:
+        the policy with the highest reward of those whose risk was at most
+        (1 - agent.multiplier.margin) times the limit in two tests. If there is no candidate,
+        it is the policy with the lowest risk. The value is None before the first evaluation
+        after `training.learning_starts`, and for agents whose multiplier follows the critics.
         """
         candidates = self.runner.state.candidates
         return delivered(candidates, self._certified) if candidates else None
@@ -480,9 +482,9 @@ class Agent:
     def policy_of(self, checkpoint: str | None = None) -> tuple[PolicyState, bool]:
         """Return a policy, and whether it acts with its mean action.
 
-        If `checkpoint` is "best", it is the delivered policy (see `best`). If it is "last",
-        it is the policy at the last step. If it is None, it is the delivered policy if there
-        is one, and otherwise the policy at the last step.
+        With `checkpoint="best"`, it is the delivered policy (see `best`). With "last", it is
+        the deployed policy of the last step, which acts without exploration. With None, it is
+        the delivered policy if there is one, and otherwise the same as with "last".
         """
         if checkpoint is not None:
             check_choice("checkpoint", checkpoint, ("best", "last"))
@@ -587,15 +589,16 @@ class Agent:
         episodes_max: int | None = None,
         log: Any = None,
     ) -> list[Certificate] | Certification:
-        """Certify on fresh episodes that the risk of a policy is within its limits.
+        """Test on fresh episodes whether the risk of a policy is within its limits.
 
-        The best five policies of the run are compared on validation episodes, and one of
-        them is chosen. This policy then plays fresh episodes. Their number is at most
-        `episodes_max` (the default is 20,000, or 100,000 in a JAX environment). If these
-        episodes do not certify the policy, the same or another policy plays new episodes.
-        There are at most `looks` such attempts. The certified policy becomes the delivered
-        policy (`best`). The same call plays the same episodes again. `log` is a function that
-        receives messages.
+        Up to five of the run's best policies are compared on validation episodes, and one of
+        them is chosen. This policy then plays fresh episodes, at most `episodes_max` of them
+        (the default is 20,000, or 100,000 in a JAX environment). If these episodes do not
+        certify the policy, the same or another policy plays new episodes. There are at most
+        `looks` such attempts. A certified policy becomes the delivered policy (`best`). The
+        result is also written to certificate.json in the run directory, if `learn` or
+        `orac.resume` wrote the agent's last step there. The same call plays the same episodes
+        again. `log` is a function that receives messages.
 
         If `episodes` are given, nothing is played, and the method returns one certificate
         per constraint for them. They must not have been used to choose the policy.
@@ -613,8 +616,8 @@ class Agent:
         if episodes is not None:
             if episodes.cost.shape[1:] != (spec.num_costs,):
                 raise ValueError(
-                    f"episodes must have {spec.num_costs} cost(s) each, as those of "
-                    f"{spec.name} have, got an array of shape {episodes.cost.shape}."
+                    f"episodes must have {spec.num_costs} cost(s) each, as in {spec.name}, "
+                    f"got an array of shape {episodes.cost.shape}."
                 )
             return certify(episodes, constraints, spec, confidence)
         stored = self.runner.state.candidates
@@ -658,7 +661,7 @@ class Agent:
         return result
 
     def _is_recorded(self) -> bool:
-        """Whether the last checkpoint of the run directory is of the agent's last step."""
+        """Return whether the run directory has a checkpoint of the agent's last step."""
         steps = Checkpoints(Path(self.run_path or "") / "checkpoints").steps()
         return steps[-1:] == [self.num_timesteps]
 
@@ -675,7 +678,7 @@ class Agent:
             for name, bound in zip(
                 self.spec.cost_names, self.spec.cost_bounds, strict=True
             ):
-                # Numerics: the largest of several numbers is NaN if one of them is NaN.
+                # A column has NaN where a value is missing.
                 costs = columns.get(cost_column(name), np.zeros(0))
                 worst = np.nanmax(costs, initial=0.0)
                 # Numerics: costs summed in float32 may exceed the bound by a rounding error.
@@ -771,8 +774,8 @@ def check_own_task(agent: Agent, path: str | Path) -> None:
         else f"--cost-fn {cost_fn}"
     )
     raise ValueError(
-        f"a run must be certified with its own {other}. To bound the risk with that one, use: "
-        f"orac evaluate {path} {option} --episodes 1000 --certify"
+        f"a run must be certified with its own {other}. To bound the risk with the new one, "
+        f"use: orac evaluate {path} {option} --episodes 1000 --certify"
     )
 
 
@@ -809,7 +812,7 @@ def certificate_file(path: Path) -> Path:
 
 
 def short_run(config: Config) -> str:
-    """Return a warning if the run ends before its first update, and otherwise ""."""
+    """Return a warning if the run ends before its first update, otherwise ""."""
     start, total = config.training.first_update, config.training.total_steps
     if start < total:
         return ""
@@ -829,7 +832,7 @@ def extended_training(
 ) -> TrainingConfig:
     """Return the settings for training until `total` steps, of which `taken` are done.
 
-    If the agent has already trained, its schedules still end at the original total.
+    If some steps are done, the schedules still end at the original total.
     """
     longer = training if total is None else replace(training, total_steps=total)
     total = longer.total_steps
@@ -863,13 +866,14 @@ def check_log(log: Any) -> None:
 
 
 def limit_text(constraint: Constraint, config: Config) -> str:
-    """Describe a constraint, such as "CVaR at 0.05 of cost at most 5"."""
+    """Describe a limit, such as "5 on the CVaR of cost at tail 0.05"."""
     measure = config.agent.learned_measure(constraint)
-    return f"{measure} of {cost_column(constraint.name)} at most {constraint.limit:g}"
+    risk = risk_phrase(measure, cost_column(constraint.name))
+    return f"{constraint.limit:g} on the {risk}"
 
 
 def to_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
-    """Return one array per column of these rows, with NaN for missing values."""
+    """Convert rows to columns: one array per name, with NaN for missing values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {x: np.array([row.get(x, np.nan) for row in rows], float) for x in names}
 

@@ -16,6 +16,7 @@ from orac.config import overrides, presets
 from orac.config.schema import Config, Constraint
 from orac.config.validation import check_range, shown
 from orac.envs.user_code import CostFn
+from orac.evaluation.episodes import risk_phrase
 from orac.training.encoder_loading import EncoderPair
 
 
@@ -28,8 +29,8 @@ def takes_options_of(
 ) -> Callable[[Callable[..., Agent]], Callable[Options, Agent]]:
     """Return a decorator that gives a function the options of `make`, except `algo`.
 
-    It copies the signature and the descriptions, so that `help`, `inspect` and editors show
-    all options, although only `make` lists them.
+    The decorator copies the signature and the descriptions, so that `help`, `inspect` and
+    editors show all options, although only the source of `make` lists them.
     """
 
     def give(function: Callable[..., Agent]) -> Callable[Options, Agent]:
@@ -71,7 +72,7 @@ def make_agent(
     """Return an agent that is built from a preset and options that change the preset.
 
     Args:
-        algo: Name of an agent, as `orac agents` lists them.
+        algo: Name of an agent; `orac agents` lists all names.
         env: An environment (of Gymnasium, JAX, Brax or MuJoCo Playground), its id (such as
             `"brax:halfcheetah"`), or a function that makes a Gymnasium environment.
         cost_limit: Limit on the risk of an episode's cost.
@@ -86,7 +87,7 @@ def make_agent(
             features for every network, or the name of the pair, `"module:name"`
             (see `core.encoders`). They receive unscaled observations, because a preset's
             `agent.normalize_observations` is turned off.
-        cost_bound: Largest possible cost of an episode, which certificates need.
+        cost_bound: Largest possible cost of an episode. Certificates need it.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
         env_params: Keyword arguments for the environment.
@@ -189,14 +190,14 @@ def merge_constraints(
 ) -> tuple[Constraint, ...]:
     """Return the given constraints.
 
-    If there are none, return the constraints of the config, of which `cost_limit` and `tail`
-    change the first.
+    If `constraints` is None, return the constraints of the config, after setting the limit
+    and the tail of the first one to `cost_limit` and `tail`, if these are given.
     """
     if constraints is not None:
         if cost_limit is not None or tail is not None:
             raise ValueError(
-                "give either constraints or cost_limit and tail, but not all of them. "
-                "A constraint has its own limit and tail."
+                "give either constraints, or cost_limit and tail, but not both. Each "
+                "constraint contains a limit and a tail."
             )
         example = "Write constraints=[orac.Constraint('cost', limit=5.0, tail=0.05)]."
         if not isinstance(constraints, list | tuple):
@@ -225,12 +226,16 @@ def merge_constraints(
 
 
 def assumed_limit(config: Config) -> str:
-    """Return a warning if the limit is only a default, and otherwise ""."""
+    """Return a warning if the limit is a default of the preset `general`, otherwise "".
+
+    This default suits no particular environment.
+    """
     if presets.has_paper_preset(config.env.id) or not config.constraints:
         return ""
     constraint = config.constraints[0]
+    measure = config.agent.learned_measure(constraint)
     return (
         f"no cost_limit was given for {config.env.id}, so the "
-        f"{config.agent.learned_measure(constraint)} of its cost is limited to "
-        f"{constraint.limit:g} per episode. Pass cost_limit= and tail=."
+        f"{risk_phrase(measure, 'its episode cost')} is limited to {constraint.limit:g}. "
+        "Pass cost_limit= and tail=."
     )

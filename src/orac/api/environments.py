@@ -109,7 +109,7 @@ def make_host_runner(env: Any, config: Config, options: dict[str, Any]) -> HostR
     num_envs = config.evaluation.num_envs
     if isinstance(host.vector, SyncVectorEnv):
         # Evaluate in single environments even if the id also has a vectorized version, so
-        # that each episode can have its own seed.
+        # that each episode can have a separate seed.
         options["vectorization"] = "sync"
     if isinstance(host.vector, AsyncVectorEnv):
         num_envs = min(num_envs, host.num_envs)
@@ -166,12 +166,12 @@ def choose_env(config: Config, env: Any) -> Any:
 
 
 def is_env_id(env_id: str) -> bool:
-    """Return whether an environment can be made from this name."""
+    """Return whether this is an environment's id: registered, or with a module's name."""
     return ":" in env_id or env_id in gymnasium.registry or envs.is_jax_env(env_id)
 
 
 def name_of_env(env: Any) -> str:
-    """Return the name of an environment for its run directory: its id if it has one."""
+    """Return the name that an environment has in a run directory: its id if it has one."""
     if isinstance(env, str):
         return env
     if isinstance(env, partial):
@@ -188,15 +188,15 @@ def run_arguments(
 ) -> str:
     """Return the command-line arguments that reopen this run.
 
-    They name the user's modules, because orac never imports code that a run directory
+    They name the user's modules, because orac never imports code that only a run directory
     names. If `cost_bound` is None, they contain the bounds that the run was started with.
     """
-    env, words = config.env, [str(path)]
-    words += ["--env-id", env.id] if ":" in env.id else []
-    words += ["--cost-fn", env.cost_fn] if env.cost_fn else []
+    env, arguments = config.env, [str(path)]
+    arguments += ["--env-id", env.id] if ":" in env.id else []
+    arguments += ["--cost-fn", env.cost_fn] if env.cost_fn else []
     encoder = config.agent.encoder_name
-    words += ["--encoder", encoder] if encoder else []
-    return shlex.join([*words, *cost_bound_options(path, cost_bound)])
+    arguments += ["--encoder", encoder] if encoder else []
+    return shlex.join([*arguments, *cost_bound_options(path, cost_bound)])
 
 
 def cost_bound_options(
@@ -205,8 +205,8 @@ def cost_bound_options(
     """Return the options `--cost-bound` for a command that the user types.
 
     If `cost_bound` is None, the bounds are those that the run was started with, if any. The
-    program never uses a recorded bound by itself. Certificates rely on the bound, so the user
-    has to confirm it by typing the command.
+    program never uses these recorded bounds without the option, because certificates rely on
+    them. The user confirms them by typing the command.
     """
     bounds: Sequence[float] = cost_bound or ()
     if cost_bound is None:
@@ -214,7 +214,7 @@ def cost_bound_options(
         recorded = meta.get("cost_bound", [])
         valid = isinstance(recorded, list) and all(type(x) is float for x in recorded)
         bounds = recorded if valid else ()
-    return [word for x in bounds for word in ("--cost-bound", exact_text(x))]
+    return [part for x in bounds for part in ("--cost-bound", exact_text(x))]
 
 
 def exact_text(number: float) -> str:

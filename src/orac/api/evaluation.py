@@ -13,7 +13,7 @@ from orac.config.validation import check_range, shown
 from orac.envs import registry
 from orac.envs.base import EnvSpec
 from orac.envs.baselines import make_baseline
-from orac.evaluation.episodes import Episodes, cost_column, summarise
+from orac.evaluation.episodes import Episodes, cost_column, risk_phrase, summarise
 from orac.evaluation.rollout import roll_out
 from orac.reports.charts import evaluation_histogram
 from orac.reports.matplotlib_figures import draw_histogram
@@ -47,9 +47,8 @@ class Evaluation:
             if constraint is None:
                 parts.append(f"mean {column} {self.summary[f'{column}/mean']:.4g}")
                 continue
-            risk = (
-                f"{constraint.measure} of {column} {self.summary[f'{column}/risk']:.4g}"
-            )
+            value = f"{column} {self.summary[f'{column}/risk']:.4g}"
+            risk = risk_phrase(constraint.measure, value)
             parts.append(f"{risk} (limit {constraint.limit:g})")
         return f"<Evaluation of {len(self.episodes):,} episodes: {', '.join(parts)}>"
 

@@ -51,14 +51,16 @@ def load(
 ) -> Agent:
     """Return an agent from a file or a run directory.
 
-    `path` is a file written by `Agent.save`, or a run directory, of which the last checkpoint
-    is loaded. If `orac certify` certified a policy of the run, the agent delivers that policy.
+    `path` is a file written by `Agent.save`, or a run directory, whose newest intact
+    checkpoint is loaded. If `orac certify` certified a policy of the run, and the run still
+    has it, the agent delivers that policy.
 
-    orac never imports code that a file names. Pass `env`, `cost_fn` and `encoder` again if
-    the run used an environment, a cost function or an encoder from your own module. Pass
-    `cost_bound` again before you certify, because a certificate never relies on a number
-    from a file. The other options are those of `make_agent` about the environment, and are
-    not stored in the file either. All other settings come from the file.
+    orac does not import code only because a file names it. Pass `env`, `cost_fn` and
+    `encoder` again if the run used an environment, a cost function or an encoder from your
+    module. Pass `cost_bound` again before you certify, because a certificate never relies
+    on a number from a file. The other options are those of `make_agent` about the
+    environment, which are not stored in the file either. All other settings come from the
+    file.
     """
     check_path("path", path)
     path = Path(path)
@@ -228,7 +230,7 @@ def resume(
 
 
 def is_same_env(config: Config, env: Any, runner: Runner) -> bool:
-    """Return whether `env` is None or the environment that the config names."""
+    """Return whether `env` is the environment that the config names, or None."""
     env_id = config.env.id
     if env is None or env_id == env:
         return True

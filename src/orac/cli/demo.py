@@ -1,8 +1,8 @@
 """`orac demo`: train ORAC in the guarded maze in minutes, certify its policy, draw its path.
 
-In a terminal, a picture of the maze shows every few seconds which paths the policy takes.
+In a terminal, a picture of the maze shows from time to time which paths the policy takes.
 The demo succeeds, with exit code 0, if the delivered policy is certified: with 95 %
-confidence the CVaR at 0.05 of an episode's cost is below the limit of 5. The short path
+confidence the CVaR of episode cost at tail 0.05 is below the limit of 5. The short path
 costs 20 when the guard is there, and the long path always costs 4, so fewer than 2.1 % of
 the episodes may take the short path.
 """
@@ -41,13 +41,13 @@ CORNER = (1.0, 1.0, 1.0, 1.0)
 PICTURE_SECONDS = 3.0
 """Minimum time between two pictures."""
 PICTURE_SHARE = 0.02
-"""Maximum fraction of the time spent on pictures, once their code is compiled."""
+"""Maximum fraction of the time that is spent on pictures, without compiling their code."""
 PICTURE_PATHS = 5
 """Number of episodes in a picture."""
 PICTURE_STEPS = 40
 """Steps of an episode that a picture shows; the long path takes about 15."""
 PICTURE_SIZE = 60, 24
-"""Columns and rows that a terminal needs for the picture."""
+"""Minimum columns and rows of a terminal in which pictures are shown."""
 
 
 class LivePicture:

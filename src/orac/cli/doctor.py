@@ -1,4 +1,7 @@
-"""`orac doctor`, `orac agents` and `orac envs`: show what is installed and available."""
+"""The commands `orac doctor`, `orac agents` and `orac envs`.
+
+They list the packages that are installed or missing, the agents and the environments.
+"""
 
 import argparse
 import platform
@@ -40,7 +43,7 @@ EXTRAS = {
     "wandb": (("wandb",), "Weights & Biases"),
     "mlflow": (("mlflow",), "MLflow"),
 }
-"""The modules that each optional extra installs, and its purpose."""
+"""For each optional extra, the modules that must be found, and its purpose."""
 
 
 def run_doctor(options: argparse.Namespace) -> int:

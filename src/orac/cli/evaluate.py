@@ -20,7 +20,7 @@ from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
 from orac.evaluation.cvar_bounds import Certificate, violation_sentence
-from orac.evaluation.episodes import bound_of, certify, cost_noun, costs_of
+from orac.evaluation.episodes import certify, cost_noun, costs_of, declared_cost_bound
 from orac.evaluation.rollout import (
     baseline_config,
     check_episodes,
@@ -42,7 +42,7 @@ class Evaluated:
     source: dict[str, Any]
     """The policy and the way it was evaluated, as recorded in meta.json."""
     name: str
-    """Name of the directory below `--out`, like that of a run."""
+    """Name of the evaluation's directory below `--out`, as `--name` is for a run."""
     agent: Agent | None = None
 
 
@@ -213,8 +213,8 @@ def certificate_sentences(evaluated: Evaluated) -> list[str]:
 def run_certify(options: argparse.Namespace) -> int:
     """Certify the policy of a run, or of an agent in a file, and write certificate.json.
 
-    Returns 0 if a policy is certified and 1 if not. An agent that `orac.load` then returns
-    delivers the certified policy.
+    Returns 0 if a policy is certified and 1 if not. If `orac.load` loads the run after this,
+    its agent delivers the certified policy.
     """
     agent = load_from_options(options)
     check_own_task(agent, options.run_dir)
@@ -243,7 +243,7 @@ def run_certify(options: argparse.Namespace) -> int:
     else:
         sentence = result.sentence()
         print(f"{sentence[0].upper()}{sentence[1:]}.")
-        print(f"The policy is that of step {result.policy.step:,}. Written: {file}")
+        print(f"The policy is from step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
 
 
@@ -264,18 +264,18 @@ def earlier_certificate(path: Path) -> str:
 
 
 class MissingBound(ValueError):
-    """A run that was started with a cost bound is certified without it."""
+    """Raised if a run that was started with a cost bound is certified without one."""
 
     def __init__(self, message: str, options: Sequence[str]) -> None:
         super().__init__(message)
         self.options = options
-        """Options that the command lacks, which the program adds to the message."""
+        """Options that the command lacks. The program prints the command with them added."""
 
 
 def check_certifiable(agent: Agent, path: Path) -> None:
     """Raise an error if no constraint can be certified, so that no file is replaced."""
     constraints, spec = agent.config.constraints, agent.spec
-    reasons = [cannot_certify(c, bound_of(c, spec)) for c in constraints]
+    reasons = [cannot_certify(c, declared_cost_bound(c, spec)) for c in constraints]
     if not reasons or not all(reasons):
         return
     message = f"{reasons[0]}."

@@ -1,8 +1,8 @@
 """Entry point of the command line `orac`: parse the arguments and run the command.
 
-Every command is a function that takes the parsed options. Its module, in this package, is
-imported only when the command runs. An error that the user can fix is printed as one line
-instead of a traceback, unless the environment variable ORAC_TRACEBACK is set.
+Every command is a function that takes the parsed options. The function's module is imported
+only when the command runs. An error that the user can fix is printed without a traceback,
+unless the environment variable ORAC_TRACEBACK is set.
 """
 
 import argparse
@@ -42,7 +42,11 @@ COMMANDS = {
     ),
     "report": ("reports", "write a page or tables about runs", add_report_options),
     "compare": ("reports", "compare two sets of runs", add_compare_options),
-    "reproduce": ("studies", "run a study of the paper", add_reproduce_options),
+    "reproduce": (
+        "studies",
+        "run a study, such as a table of the paper",
+        add_reproduce_options,
+    ),
     "sweep": ("studies", "run all combinations of a grid file", add_sweep_options),
     "tune": ("studies", "search for better settings with Optuna", add_tune_options),
     "config": (
@@ -135,10 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def import_command(
     typed: Sequence[str], missing: Sequence[str], options: argparse.Namespace
 ) -> str:
-    """Return the typed command with the missing options, which let it import user code.
+    """Return the typed command with the missing options, such as `--cost-fn`, added.
 
-    If the function of the run is in another folder, the command adds it to PYTHONPATH. The
-    command also has the `--cost-bound` that the run was started with.
+    If the user's function of the run is in another folder, the command adds that folder to
+    PYTHONPATH.
+    The command also gets the `--cost-bound` that the run was started with.
     """
     from orac.api.environments import cost_bound_options
     from orac.envs.user_code import search_path
@@ -181,7 +186,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="orac",
-        description="Train policies whose cost in the worst episodes stays below a limit.",
+        description="Train policies with a limit on the mean cost of the worst episodes.",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     parser.add_argument(

@@ -252,7 +252,7 @@ def add_compare_options(parser: ArgumentParser) -> None:
 def add_reproduce_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     option("study", metavar="NAME", help=", ".join(STUDY_NAMES))
-    about = "number of seeds, or A-B for seeds A to B (default: as in the paper)"
+    about = "number of seeds, or A-B for seeds A to B (default: the seeds of each case)"
     option("--seeds", type=parse_seeds, help=about)
     option("--steps", type=whole_number, help="environment steps of each run")
     add_set_option(
@@ -294,8 +294,8 @@ def add_tune_options(parser: ArgumentParser) -> None:
     option(
         "--space",
         type=path,
-        help="YAML file with the fields to search and their values (default: those of the "
-        "preset, in orac/experiments/search_spaces.yaml)",
+        help="YAML file with the fields to search and their values (default: the space of "
+        "the preset, in orac/experiments/search_spaces.yaml)",
     )
     option(
         "--episodes",
@@ -353,7 +353,7 @@ def add_demo_options(parser: ArgumentParser) -> None:
 
 
 def not_empty(text: str) -> str:
-    """Return a string. An empty string, such as that of an unset variable, is an error."""
+    """Return the text. An empty text, such as from an unset variable, is an error."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty, got ''")
     return text
@@ -371,7 +371,7 @@ def folder(text: str) -> Path:
         files = [x for x in (chosen, *chosen.parents) if x.exists() and not x.is_dir()]
     except OSError as error:
         raise argparse.ArgumentTypeError(
-            f"must be a folder to write to, but: {error.strerror}"
+            f"must be a folder to write to, got {text!r}: {error.strerror}"
         ) from error
     if files:
         raise argparse.ArgumentTypeError(

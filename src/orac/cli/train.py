@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orac.config import overrides, presets, serialization
-from orac.config.schema import Config
+from orac.config.schema import Config, Constraint, RiskMeasure
 from orac.config.validation import check_count
 
 if TYPE_CHECKING:
@@ -267,6 +267,12 @@ def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
 
 def describe(agent: "Agent", seeds: str | None = None) -> str:
     """Return a description of the run, with one line per limit."""
+    from orac.evaluation.episodes import risk_phrase
+
+    def limit_phrase(constraint: Constraint, measure: RiskMeasure) -> str:
+        limit = f"at most {constraint.limit:g} per episode"
+        return f"{constraint.name}: {risk_phrase(measure, limit)}"
+
     config = agent.config
     lines = [f"{config.algo} in {config.env.id}, {seeds or f'seed {config.seed}'}"]
     if config.agent.follows_episodes:
@@ -277,9 +283,9 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
             [
                 *lines,
                 *(
-                    f"  {constraint.name}: {config.limited_measure(constraint)} of at most "
-                    f"{constraint.limit:g} per episode, measured over the last "
-                    f"{window_size(config):,} episodes of the deployed policy; "
+                    f"  {limit_phrase(constraint, config.limited_measure(constraint))}, "
+                    f"measured over the last {window_size(config):,} episodes of the "
+                    "deployed policy; "
                     f"the multiplier aims at {share * constraint.limit:g}"
                     for constraint in config.constraints
                 ),
@@ -289,8 +295,8 @@ def describe(agent: "Agent", seeds: str | None = None) -> str:
         config.constraints, agent.problem.cost_value_limits, strict=True
     ):
         lines.append(
-            f"  {constraint.name}: {config.agent.learned_measure(constraint)} of at most "
-            f"{constraint.limit:g} per episode, which is {value:.4f} in the critics' units "
+            f"  {limit_phrase(constraint, config.agent.learned_measure(constraint))}, which "
+            f"is {value:.4f} in the critics' units "
             f"(discount {config.agent.cost_discount:g})"
         )
     return "\n".join(lines)

@@ -238,7 +238,7 @@ def fast_safety_button() -> Config:
 
 
 def fast_citylearn() -> Config:
-    """Return settings for CityLearn with which a run takes 15 minutes on one core."""
+    """Return settings for CityLearn with which a run takes about 15 minutes on one core."""
     config = citylearn()
     return replace(
         config,
@@ -246,17 +246,19 @@ def fast_citylearn() -> Config:
             FAST_AGENT,
             centre=True,
             # Rewards and costs both have a size of about 1 per hour. The learner divides
-            # costs by 50, so rewards are scaled down as well.
+            # costs by the limit as a discounted sum, which is 50, so rewards are scaled
+            # down as well.
             reward_scale=0.05,
             initial_temperature=0.01,
             temperature_learning_rate=1e-3,
             kappa=0.02,
-            # A tail of 0.05 is narrower than one of the 16 quantiles, so the penalty uses a
-            # wider one.
+            # A tail of 0.05 is narrower than one of the 16 quantiles, so the actor's loss
+            # uses a wider tail.
             penalty_tail=0.5,
             multiplier=replace(
                 FAST_AGENT.multiplier,
-                # With 0.7, the risk comes within the limit later, and the reward is lower.
+                # Starting at 0.7, the risk comes within the limit later, and the reward is
+                # lower.
                 initial=1.0,
                 # Most errors are below 0.1 of the limit, so the controller reacts strongly
                 # to them. It treats the larger errors at the start as errors of 0.1.

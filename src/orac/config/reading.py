@@ -1,6 +1,7 @@
-"""Read files that may be damaged or of another kind, such as files of a run.
+"""Read files that may be damaged or may not be the expected kind of file.
 
-The functions limit how much they read, and accept only regular files.
+The functions that read a file accept only regular files of a limited size. `read_json`
+parses text that was read.
 """
 
 import json

@@ -1,10 +1,11 @@
 """Frozen dataclasses that contain every setting of a run and check the values.
 
-Each field is followed by the text that `orac train --help` prints, and its annotation
-contains its valid range. A config is hashable, so that it can be a static argument of
-`jit`. An agent starts from a preset (`presets.py`: paper, fast or general), which replaces
-many of the defaults here. `serialization.py` reads and writes configs as YAML, and
-`overrides.py` changes single fields, as `--set` does.
+The text below a field is also its help text in `orac train --help`. Most annotations
+contain the valid values of a field, and `__post_init__` checks the rest. A config is
+hashable, so that it can be a static argument of `jit`. An agent starts from a preset
+(`presets.py`: paper, fast or general), which replaces many of the defaults here.
+`serialization.py` reads and writes configs as YAML, and `overrides.py` changes single
+fields, as `--set` does.
 """
 
 import re
@@ -30,13 +31,15 @@ NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, open_low=True)]
 Fraction = Annotated[float, Range(0, 1, open_low=True)]
 MAX_INT = 2_000_000_000
-"""Maximum of every whole number, because the device counts in 32 bits."""
+"""Maximum of a count, because the device counts with 32-bit integers."""
 Count = Annotated[int, Range(1, MAX_INT)]
 CountFromZero = Annotated[int, Range(0, MAX_INT)]
 SMALLEST_TAIL = 1e-5
-"""Smallest tail of a constraint. The test of a candidate plays 40 / tail episodes."""
+"""Smallest tail of a constraint. To choose among the policies of a run, `orac certify`
+plays at least 40 / tail episodes with each."""
 SMALLEST_LIMIT = 1e-30
-"""Smallest limit and cost scale, except for a limit of 0. Costs are divided by them."""
+"""Smallest limit other than 0, and smallest cost scale. The learner may divide costs by
+either."""
 
 COST_NAME = re.compile(r"[\w.-]+( +[\w.-]+)*")
 
@@ -49,7 +52,8 @@ class RiskFamily(NamedTuple):
     expects: str
     """Description of the valid parameters, for error messages."""
     coherent: bool = True
-    """Whether the measures are spectral: their weights never decrease with the level."""
+    """Whether the measures are spectral, which means that a higher quantile never has a lower
+    weight."""
 
 
 RISK_FAMILIES: dict[str, RiskFamily] = {
@@ -142,8 +146,8 @@ class Constraint:
     risk_parameter: float | None = None
     """Parameter of the measures wang, power, dual_power and cpw. The others take none."""
     cost_scale: float | None = None
-    """If the multiplier follows episodes, the learner divides this cost by this number,
-    converted to the critics' discounted units. The default is the limit."""
+    """Cost of an episode that the learner uses as the unit of this cost, if the multiplier
+    follows episodes. The default is the limit."""
 
     def __post_init__(self):
         freeze(self)
@@ -194,7 +198,7 @@ class Constraint:
         return self.cost_scale or self.limit
 
     def excess(self, risk: float) -> float:
-        """Return how far a risk is above the limit, in units of `unit`."""
+        """Return the risk minus the limit, divided by `unit` (or by 1 if `unit` is 0)."""
         return (risk - self.limit) / (self.unit or 1.0)
 
     @property
@@ -209,7 +213,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class MultiplierConfig:
-    """The Lagrange multiplier of each constraint."""
+    """Settings of the Lagrange multipliers. Each constraint has one multiplier."""
 
     follows: Annotated[str, Choice(("critics", "episodes"))] = "critics"
     """Risk to which the multiplier is adjusted: critics (the risk that the critics predict, as
@@ -228,18 +232,21 @@ class MultiplierConfig:
     (mean risk - limit) / limit."""
     states: Annotated[str, Choice(("replay", "starts"))] = "replay"
     """States over which the risk is averaged if the multiplier follows the critics: replay
-    (all states in the replay) or starts (only initial states of episodes)."""
+    (all states sampled from the replay) or starts (only those that begin an episode)."""
     episodes_per_unit: Positive = 300.0
-    """Number of episodes it takes the log multiplier to rise by 1 while (risk - target) / limit
-    is 1; margin sets the target."""
+    """Inverse gain of the controller for a multiplier that follows episodes: while the error is
+    e, the logarithm of the multiplier rises by e in this number of episodes. The error is
+    (risk - target) / limit with target = (1 - margin) * limit. If the limit is 0, the error is
+    risk / cost_scale."""
     proportional: NonNegative = 0.1
-    """Proportional gain on (risk - target) / limit, for the log multiplier."""
+    """Proportional gain of the controller: this number times the current error is added to the
+    logarithm of the multiplier."""
     margin: Annotated[float, Range(0, 0.9)] = 0.05
-    """How far the target of the measured risk is below the limit, as a fraction of the
+    """Distance between the limit and the target of the measured risk, as a fraction of the
     limit."""
     max_error: Annotated[float, Range(0, 1, open_low=True)] = 1.0
-    """Largest (risk - target) / limit to which the multiplier reacts. Larger values have the
-    same effect as max_error, and values below -min(0.5, max_error) the same as this bound."""
+    """Largest error to which the controller reacts. Larger errors count as max_error, and errors
+    below -min(0.5, max_error) count as this bound."""
     dead_zone: Annotated[float, Range(0, 1)] = 0.3
     """The multiplier does not change while the measured risk is below its target by less than
     this fraction of the limit."""
@@ -247,7 +254,7 @@ class MultiplierConfig:
     """Lower bound of a multiplier that follows episodes."""
     remember_breaks: bool = True
     """If the measured risk exceeds the limit after the multiplier has fallen, raise the lower
-    bound of the multiplier above its current value."""
+    bound of the multiplier above the multiplier's current value."""
 
     def __post_init__(self):
         check_fields(self, "multiplier")
@@ -275,7 +282,10 @@ class MultiplierConfig:
 
 @dataclass(frozen=True)
 class PivotConfig:
-    """The pivot, which is the threshold in the dual form of CVaR, and its distribution."""
+    """Settings of the pivot, which is the threshold in the dual form of CVaR.
+
+    Pivots are drawn from a distribution whose location is learned.
+    """
 
     mode: Annotated[str, Choice(("stationary", "episodic"))] = "stationary"
     """Cost that is compared with the pivot: stationary (the remaining cost of the episode) or
@@ -291,8 +301,8 @@ class PivotConfig:
     """Weight of the amount by which limits are exceeded, in the loss of the pivot
     distribution."""
     max_gradient: Positive = 1.0
-    """Each entry of the gradient of the pivot distribution's location is clipped to at most
-    this size."""
+    """Maximum absolute value of each entry of the gradient for the location of the pivot
+    distribution. Larger entries are clipped."""
 
     def __post_init__(self):
         check_fields(self, "pivot")
@@ -317,8 +327,8 @@ class ExplorationConfig:
     """Decrease the radius linearly to 0 over the run."""
     decay_when_feasible: bool = False
     """If the multiplier follows episodes, also decrease the radius as the schedules advance.
-    They advance while the measured risk is within the limit and close to it, and late in the
-    run in any case."""
+    They advance while the measured risk is within the limit, and close to it unless the
+    multiplier is at its floor. Late in the run they advance in any case."""
 
     def __post_init__(self):
         check_fields(self, "exploration")
@@ -377,8 +387,8 @@ class AgentConfig:
     """In the quantile form, learn the mean cost as a separate output and shift the quantiles so
     that they have this mean."""
     shared_fractions: bool = True
-    """In the implicit form, draw one set of quantile levels for all rows of a batch. This is
-    much faster than one set per row."""
+    """In the implicit form, draw one set of quantile levels for all rows of a batch. An update
+    then takes about half the time that it takes with one set per row."""
     bootstrap_on_truncation: bool = True
     """Bootstrap through time limits instead of treating them as terminal."""
     n_step: Annotated[int, Range(1, 100)] = 1
@@ -396,8 +406,8 @@ class AgentConfig:
     actor_every: Count = 1
     """Number of gradient steps of the critics per gradient step of the actor."""
     actor_average: Annotated[float, Range(0, 0.999999)] = 0.0
-    """Deploy a running average of the actor with this decay per gradient step. With 0, the
-    actor itself is deployed."""
+    """The deployed policy, which is the policy that is evaluated during training, uses a running
+    average of the actor with this decay per gradient step. With 0 it uses the actor itself."""
     deployed_action: Annotated[str, Choice(("mean", "sample", "measured"))] = "mean"
     """How the deployed policy acts if the multiplier follows episodes: mean (with its mean),
     sample (with samples), or measured (with the mean, or with samples if these are clearly
@@ -431,14 +441,14 @@ class AgentConfig:
     """Scale observations by their running mean and variance, which are part of the agent's
     state."""
     encoder: str | Encoder | None = None
-    """Name (module:name) of the pair of functions that turn observations into features. The
-    module is imported only if --encoder names the pair."""
+    """Name (module:name) of the pair of functions that turn observations into features. A name
+    in a config file is not imported unless --encoder or --import is given too."""
     reward_scale: Positive = 1.0
     """The learner multiplies rewards by this number. Logged rewards and values are not
     multiplied."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of episode returns, converted to the
-    discounted units of the critics."""
+    """Divide rewards by the running standard deviation of episode returns, converted to a
+    discounted sum, as the critics predict it."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     pivot: PivotConfig = field(default_factory=PivotConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
@@ -600,15 +610,16 @@ class EnvConfig:
     """The environment and its parameters."""
 
     id: str = "orac/GuardedMaze-v0"
-    """Gymnasium id of the environment; `orac envs` lists the environments of this package."""
+    """Id of the environment: a Gymnasium id, or a name such as brax:halfcheetah. `orac envs`
+    lists the environments of this package."""
     params: tuple[tuple[str, Any], ...] = ()
     """Keyword arguments of the environment, as name and value pairs."""
     episode_length: Count | None = None
     """Number of steps after which an episode is truncated. The default is the environment's own
     time limit."""
     cost_fn: str | None = None
-    """Name (module:function) of the function that computes the cost. The module is imported
-    only if --cost-fn names the function."""
+    """Name (module:function) of the function that computes the cost. A name in a config file is
+    not imported unless --cost-fn or --import is given too."""
 
     def __post_init__(self):
         check_fields(self, "env")

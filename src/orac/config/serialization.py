@@ -1,8 +1,8 @@
 """Read and write configs as YAML.
 
-An unknown key raises an error that suggests the nearest known key. Values are read as YAML,
-so `1e-3`, `null` and `[64, 64]` are a number, None and a list. Reading a file never runs
-code.
+An unknown key raises an error that suggests a similar known key, if there is one. Values
+are read as YAML, so `1e-3`, `null` and `[64, 64]` are a number, None and a list. Reading a
+file never runs code.
 """
 
 import ast
@@ -104,7 +104,7 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML loader that reads 1e-3 and 1e6 as numbers, and that raises an error for bad texts.
+    """YAML loader that reads 1e-3 and 1e6 as numbers and limits what a text may contain.
 
     In YAML 1.1, 1e-3 and 1e6 are text, because they have no dot. The loader raises an error
     if a key is repeated, if a text is nested too deeply, or if a text is too large when all
@@ -141,8 +141,9 @@ class Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         mapping = super().construct_mapping(node, deep)
-        # Different texts can be the same value, such as 1 and 0x1. The keys of merged
-        # mappings are in the node now, where they may be repeated.
+        # Different texts can be the same value, such as 1 and 0x1. The node now also
+        # contains the keys of merged mappings. These may occur twice, so only distinct texts
+        # are counted.
         if node is not None and len({*map(str, mapping)}) < len(
             {key.value for key, _ in node.value}
         ):
@@ -193,8 +194,8 @@ for _class in (Loader, Dumper):
 def read_yaml(text: str, name: str) -> Any:
     """Parse YAML text into plain values.
 
-    A text that is too long, is nested too deeply or has too many values raises an error.
-    The error uses `name` for the text.
+    A text that is too long, is nested too deeply or has too many values raises an error,
+    which calls the text `name`.
     """
     if len(text) > MAX_YAML_BYTES:
         raise ValueError(f"{name} must have at most {MAX_YAML_BYTES:,} characters.")

@@ -1,8 +1,8 @@
-"""Check the values that users pass in. All packages use these functions.
+"""Check the values that users pass in. These functions are for all packages.
 
-An invalid value raises a `ValueError` that says what was expected, what was passed and what
-to do. For an unknown name, the error suggests the nearest known name. The functions take
-the argument `what`, which is how the error refers to the value.
+An invalid value raises a `ValueError` that says what was expected and what was passed, and
+often what to do. For an unknown name, the error suggests a similar known name, if there is
+one. The argument `what` of these functions is the name of the value in the error message.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 FLOAT32_MAX = 3.4028234663852886e38
 """Largest number in float32. The learner would treat a larger number as infinite."""
 MAX_COUNT = 10**12
-"""Largest valid value of a whole number, unless its field has a smaller limit."""
+"""Largest valid whole number, unless a smaller maximum is given for a value."""
 LONG_LIST = 10
 """Number of known names above which an error suggests one before it lists them."""
 
@@ -172,7 +172,10 @@ def shown(value: Any) -> str:
 
 
 def check_seed(what: str, value: Any) -> None:
-    """Raise an error if a seed has more than 32 bits, because JAX would ignore the others."""
+    """Raise an error unless the seed is a whole number of at most 32 bits.
+
+    JAX would ignore further bits.
+    """
     check_count(what, value, 0, high=2**32 - 1)
 
 

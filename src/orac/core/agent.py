@@ -43,7 +43,7 @@ from orac.core.types import Metrics, Transition
 
 
 class AgentState(NamedTuple):
-    """Everything that changes while an agent learns. It is saved in checkpoints."""
+    """The state of the learner. It is saved in checkpoints."""
 
     actor: ParamState
     reward_critics: ParamState
@@ -56,8 +56,8 @@ class AgentState(NamedTuple):
     observation_stats: ObservationStats
     gradient_steps: Int[Array, ""]
     actor_average: Any = ()
-    """Averaged parameters of the actor, which are deployed. Empty if the actor itself is
-    deployed."""
+    """Averaged parameters of the actor, which the deployed policy uses. Empty if it uses the
+    actor itself."""
     steering: Any = ()
     """A `Steering` if the multiplier follows episodes, otherwise empty."""
     centre: Any = ()
@@ -95,7 +95,7 @@ class PolicyState(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Everything about an agent that stays fixed while it learns."""
+    """The problem, the config and the functions of an agent, which stay fixed in training."""
 
     problem: Problem
     config: AgentConfig
@@ -200,7 +200,7 @@ def act(
     shift_radius: Float[Array, ""] | float,
     learner: Learner,
 ) -> tuple[Float[Array, "batch action"], Metrics]:
-    """Sample actions of the behaviour policy. If `shift_radius` is 0, it is the plain actor.
+    """Sample actions of the behaviour policy, which is the actor if `shift_radius` is 0.
 
     `shift_radius` may be a traced value. If it is 0, a separate branch runs, which computes
     no shift. Adding a shift of zero would give the same action up to rounding, but XLA would
@@ -303,9 +303,9 @@ def reward_values(
 
 
 def deployed_policy(state: AgentState) -> PolicyState:
-    """Return the policy to evaluate and deploy.
+    """Return the deployed policy: the current policy without exploration.
 
-    Its actor is the averaged actor if there is one, and otherwise the actor itself.
+    It uses the averaged actor if there is one, and otherwise the actor itself.
     """
     actor = state.actor_average or state.actor.params
     return PolicyState(actor, state.observation_stats, state.pivot.params)
@@ -444,9 +444,9 @@ def prepare_batch(
 def centred_value(state: AgentState, learner: Learner) -> Float[Array, " constraint"]:
     """Return the cost value that centring removes from the critics, in critic units.
 
-    This value is the discounted sum of the mean cost over all future steps. Adding a constant
-    to a cost adds the same constant to each of its risk measures here. So this value is added
-    to a risk, or subtracted from a limit, before the two are compared.
+    This value is the discounted sum of the mean cost over all future steps. If a constant is
+    added to a random cost, every risk measure of this package rises by the same constant. So
+    this value is added to a risk, or subtracted from a limit, before the two are compared.
     """
     mean_cost = state.centre.cost / learner.problem.units
     return mean_cost / (1 - learner.config.cost_discount)
@@ -469,8 +469,8 @@ def bootstrap_discount(batch: Transition, discount: float) -> Array | float:
 def reward_scale(state: AgentState, learner: Learner) -> Array | float:
     """Return the factor on rewards.
 
-    It is the config's `reward_scale`. If rewards are normalised, it is divided by the
-    standard deviation of the returns in discounted units.
+    It is the config's `reward_scale`. If rewards are normalised, this number is divided by
+    the standard deviation of the returns, converted to a discounted sum.
     """
     config = learner.config
     if not config.normalize_rewards:
@@ -578,8 +578,8 @@ def update_actor(
 
     This is (35) in the dual form, and (2) if the risk measure is the mean. Returns the
     actor, the log-probabilities and risks of actions sampled from the policy, and metrics.
-    From these, and not from actions in the replay, which include exploration, `update`
-    computes the new temperature and the new multipliers.
+    `update` computes the new temperature and the new multipliers from these sampled actions.
+    The actions in the replay would be the wrong ones, because they include exploration.
     """
     costs, inputs, context = learner.costs, batch.inputs, batch.context
     action_key, risk_key = jax.random.split(key)
@@ -652,7 +652,7 @@ def update_targets(
 def constraint_metrics(
     state: AgentState, risk: Float[Array, "constraint batch"], learner: Learner
 ) -> Metrics:
-    """Return the logged metrics of every constraint: multiplier, mean risk and limit."""
+    """Return the multiplier, the mean risk, the limit and any pivot of every constraint."""
     limits = learner.problem.limits
     mean_risk = risk.mean(axis=1)
     if learner.problem.cost_units is not None:

@@ -4,8 +4,10 @@ A `CostModel` is a small record of functions with which one risk form (`agent.ri
 sets up its critics, trains them and measures risk with them. The learner in `agent.py` only
 calls these functions and never branches on the form. The forms are in `risk_forms/`.
 
-Critic units are the units of the critics' values, which are discounted sums of costs. An
-episode's limit, which is undiscounted, is converted to these units.
+The limit of an episode is a limit on an undiscounted sum of costs, but a critic predicts a
+discounted sum. A limit *in critic units* is the limit converted to such a discounted sum
+and, if the learner divides costs by a unit, divided by the same unit. A pivot is the
+threshold in the dual form of CVaR (`risk_forms/dual.py`).
 """
 
 import math
@@ -35,7 +37,7 @@ class Problem:
     cost_units: tuple[float, ...] | None = None
     """Numbers by which the costs of a step are divided, or None if costs are not divided."""
     horizon_share: float = 1.0
-    """Discounted length of an episode divided by its length, with the rewards' discount."""
+    """Sum of the rewards' discount factors over an episode, divided by its number of steps."""
     observation_structure: str = ""
     """Structure of an observation before it was flattened, for an encoder. It has the same
     format as `EnvSpec.observation_structure`."""
@@ -73,9 +75,9 @@ def make_problem(
 ) -> Problem:
     """Return the problem with its episode limits converted to critic units. Eq. (6).
 
-    If `divide_by_limit` is true, each cost is divided by its `cost_scale`, or by its limit if
-    it has no `cost_scale`, in critic units. Then nothing in the learner depends on the unit
-    in which an environment counts costs.
+    If `divide_by_limit` is true, each cost is divided by a unit: the `cost_scale` of its
+    constraint, or the limit if there is no `cost_scale`, as a discounted sum. Then nothing in
+    the learner depends on the unit in which an environment counts costs.
     """
 
     def convert(limit: float) -> float:
@@ -99,7 +101,7 @@ def make_problem(
 
 
 def cost_value_limit(cost_limit: float, discount: float, episode_length: int) -> float:
-    """Convert an episode's undiscounted limit to the units of a critic.
+    """Convert an episode's undiscounted limit to a discounted sum, as a critic predicts it.
 
     The result is the discounted cost of an episode of T steps whose cost is the limit,
     spread evenly over the steps: limit * (1 - g^T) / (1 - g) / T with discount g. It is the
@@ -120,7 +122,7 @@ def cost_value_limit(cost_limit: float, discount: float, episode_length: int) ->
 
 
 class Context(NamedTuple):
-    """The state of the episode that each row of a batch belongs to.
+    """For each row of a batch, the pivot, the cost so far and the discount of its episode.
 
     Only the dual form uses the pivot and the accumulated cost. The accumulated discount also
     shows which rows are initial states of episodes.
@@ -136,7 +138,7 @@ class Context(NamedTuple):
 
     @staticmethod
     def start(batch: int, pivot: Float[Array, "*batch constraint"]) -> "Context":
-        """Return the context of a batch at the first step of its episodes."""
+        """Return the context of a batch whose rows are all at the first step of an episode."""
         pivot = jnp.broadcast_to(pivot, (batch, pivot.shape[-1]))
         return Context(pivot, jnp.zeros_like(pivot), jnp.ones(batch))
 
@@ -176,7 +178,8 @@ class CostModel(NamedTuple):
     factor that converts the cost to go to the units of the episode's cost (the accumulated
     discount in the episodic mode of the dual form, otherwise 1)."""
     episode_risk: Callable[[Array, Context], Array]
-    """`(risk to go, context) -> risk of the whole episode`, given the cost so far."""
+    """`(risk to go, context) -> risk of the whole episode`, given the cost so far. Only the
+    episodic mode of the dual form adds that cost; otherwise the risk to go is returned."""
     evaluation_inputs: Callable[[Array], Array]
     """`(pivot parameters) -> inputs that evaluations append to an observation`."""
     metrics: Callable[[Array, Context], Metrics]

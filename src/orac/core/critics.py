@@ -104,7 +104,7 @@ def cost_loss(
     target_widths: Float[Array, "*#batch target"],
     kappa: float,
 ) -> Float[Array, ""]:
-    """Return the mean quantile loss, summed over constraints and members."""
+    """Return the quantile loss: the mean over the batch, summed over constraints and members."""
     per_row = quantile_loss(
         predictions, fractions.levels, targets, target_widths, kappa
     )
@@ -115,7 +115,7 @@ def squared_loss(
     predictions: Float[Array, "*members batch"],
     targets: Float[Array, "*#members batch"],
 ) -> Float[Array, ""]:
-    """Return the mean squared error, summed over members."""
+    """Return the mean squared error over the batch, summed over members."""
     return jnp.square(predictions - targets).mean(axis=-1).sum()
 
 

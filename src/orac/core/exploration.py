@@ -69,8 +69,8 @@ def exploration_multiplier(
     """Return the weight of the cost bound in the exploration's objective. Eq. (19).
 
     The weight is smaller than the multiplier if the bound is below the limit, and larger if
-    it is above. The difference is the distance between the bound and the limit. The weight
-    is at least 0.
+    the bound is above the limit. Multiplier and weight differ by the distance between bound
+    and limit, except that the weight is never below 0.
     """
     return jnp.maximum(multiplier - (cost_value_limit - cost_bound), 0)
 
@@ -82,12 +82,12 @@ def mean_shift(
 ) -> Float[Array, "batch action"]:
     """Return a step of Mahalanobis length `shift_radius` along the gradient. Eq. (18).
 
-    The step of each row is radius * S g / sqrt(g' S g) with S = diag(std^2). It is exactly
-    zero if every entry of std * g is below 1e-12 in absolute value.
+    The step of each row is radius * S g / sqrt(g' S g) with S = diag(std^2). This step is
+    exactly zero if every entry of std * g is below 1e-12 in absolute value.
     """
     # Choice: the radius is a factor, as printed, so that KL(behaviour, actor) is
-    # radius^2 / 2. The paper's text says that it bounds the KL, as in OAC. `radius_from_kl`
-    # converts such a bound to a radius.
+    # radius^2 / 2. The paper's text says that delta, our radius, bounds the KL, as in OAC.
+    # `radius_from_kl` converts such a bound to a radius.
     # Numerics: dividing by the largest entry first keeps squares inside float32's range.
     largest = jnp.abs(std * gradient).max(axis=-1, keepdims=True)
     flat = largest < 1e-12

@@ -3,7 +3,8 @@
 `update` moves the multipliers at every gradient step, according to the risk that the critics
 predict, as in the paper. `follow_episodes` moves their logarithms between gradient steps,
 according to the measured risk of episodes of the deployed policy.
-`training/measurement.py` turns the costs of these episodes into its argument `error`.
+`training/measurement.py` turns the costs of these episodes into the argument `error` of
+`follow_episodes`.
 """
 
 import math
@@ -24,8 +25,8 @@ class Multiplier(NamedTuple):
     value: Float[Array, " constraint"]
     opt_state: optax.OptState
     integral: Float[Array, " constraint"]
-    """Integral term of the multiplier, or of its logarithm if the multiplier follows
-    episodes."""
+    """Integral term of the PID controller. If the multiplier follows episodes, it is the
+    integral term of the logarithm of the multiplier. Adam does not use it."""
     previous_error: Float[Array, " constraint"]
     """Error at the last update: mean risk - limit, or (risk - target) / limit if the
     multiplier follows episodes."""
@@ -93,7 +94,7 @@ def update(
     optimizer: optax.GradientTransformation,
     mask: Bool[Array, " batch"] | None = None,
 ) -> Multiplier:
-    """Raise each multiplier if its mean risk is above the limit, else lower it. Eq. (2).
+    """Raise a multiplier if the mean risk is above the limit, otherwise lower it. Eq. (2).
 
     This is a descent step on multiplier * (limit - mean risk). The new value is clipped at 0.
     It is not the softplus or exp of a learned number, because these are never 0, and the
@@ -135,7 +136,7 @@ def controller_step(
 
 
 BROKEN_FACTOR = 1.5
-"""The floor rises to this factor times the multiplier at which the limit was exceeded."""
+"""Factor by which the new floor exceeds the multiplier at which the limit was exceeded."""
 FLOOR_RELAXES = 20
 """The floor's logarithm falls by 1 in `FLOOR_RELAXES * episodes_per_unit` episodes."""
 
@@ -154,8 +155,8 @@ def follow_episodes(
     that fit into the training steps since the last call. The multiplier does not change if
     the risk is in the dead zone below the target, and does not rise while the risk is
     falling. With `remember_breaks`, if the limit is exceeded after the multiplier has
-    fallen, its floor rises above the value that it had when the limit was exceeded. A policy
-    that jumps between safe and unsafe behaviour then stays safe.
+    fallen, the floor rises to `BROKEN_FACTOR` times the multiplier. This is for policies that
+    jump between safe and unsafe behaviour.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)

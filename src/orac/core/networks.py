@@ -22,7 +22,7 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 EPSILON = 1e-5
 """Number that a layer norm adds to the variance."""
 SMALL_DRAW = 1 << 17
-"""Largest array that is drawn together with others."""
+"""Maximum number of entries of an array that is drawn together with others."""
 
 
 class Layer(NamedTuple):
@@ -73,9 +73,9 @@ def draw_units(
 ) -> list[Array]:
     """Return one array per key, with numbers that are uniform in [0, 1).
 
-    XLA compiles one loop for all small arrays, because a loop for each takes seconds. An
-    array is the start of a longer draw with the same key, so the numbers are those of
-    separate draws.
+    All small arrays are drawn in one loop, because XLA takes seconds to compile a loop for
+    each. An array consists of the first numbers of a longer draw with its key, which are the
+    same numbers as in a separate draw.
     """
     sizes = [math.prod(shape) for shape in shapes]
     longest = max((size for size in sizes if size <= SMALL_DRAW), default=0)
@@ -140,7 +140,8 @@ def centred(layer: Layer) -> tuple[Array, Array]:
 def normalize(layer: Layer, rows: Float[Array, "*rows output"]) -> Array:
     """Finish the layer norm of rows whose mean is already 0 (see `centred`).
 
-    Divide by the deviation, scale and shift. Without a layer norm, return the rows unchanged.
+    Divide each row by its standard deviation, then scale and shift it. Without a layer norm,
+    return the rows unchanged.
     """
     if layer.scale is None or layer.offset is None:
         return rows
@@ -173,7 +174,7 @@ def init_actor(
     hidden_sizes: tuple[int, ...],
     layer_norm: bool,
 ) -> Mlp:
-    """Return a network with two outputs per action dimension, for mean and deviation."""
+    """Return a network with two outputs per action dimension, for mean and standard deviation."""
     sizes = (observation_size, *hidden_sizes, 2 * action_size)
     return init_mlp(key, sizes, layer_norm)
 

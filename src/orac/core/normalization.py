@@ -1,7 +1,8 @@
 """Running mean and variance of observations, which scale the networks' inputs.
 
 These statistics are part of the agent's state, so that a checkpoint and an exported policy
-scale observations in the same way.
+scale observations in the same way. If rewards are normalised, the same functions compute
+the statistics of episode returns.
 """
 
 from typing import NamedTuple
@@ -43,12 +44,12 @@ def update(
 
 
 def safe_variance(stats: ObservationStats) -> Float[Array, " observation"]:
-    """Return the variance to scale by: 1 while fewer than two observations were seen."""
+    """Return the variance, or 1 as long as fewer than two observations were seen."""
     return jnp.where(stats.seen < 2, 1.0, stats.variance)
 
 
 def scale(stats: ObservationStats, observation: Array, config: AgentConfig) -> Array:
-    """Return the observations as the networks receive them: scaled, if the config says so."""
+    """Return the observations for the networks: if the config says so, scaled and clipped."""
     if not config.normalize_observations:
         return observation
     # Numerics: adding 1e-6 keeps a constant entry, whose variance is 0, at 0.

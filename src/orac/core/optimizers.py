@@ -1,4 +1,4 @@
-"""The optimisers of everything that an agent learns, and records of their state."""
+"""The optimisers of an agent, and the record of parameters with their optimiser's state."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ class ParamState(NamedTuple):
 
 
 class Optimizers(NamedTuple):
-    """One optimiser for each thing that an agent learns."""
+    """The optimiser of each part of an agent."""
 
     actor: optax.GradientTransformation
     reward_critics: optax.GradientTransformation
@@ -28,7 +28,7 @@ class Optimizers(NamedTuple):
 
 
 def make_optimizers(config: AgentConfig) -> Optimizers:
-    """Return an Adam optimiser for each thing that an agent learns.
+    """Return an Adam optimiser for each part of an agent.
 
     If the config has a maximum gradient norm, the optimisers of the networks first clip the
     norm of the gradient. The optimiser of the pivot always clips each entry of its gradient.

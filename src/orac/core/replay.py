@@ -3,7 +3,7 @@
 A row is one transition. `inserted` counts all rows ever added, and the write position and
 the size are computed from it. If `add` is compiled by `jit` and the state is donated, it
 writes in place and does not copy the buffer. A round is one step of all environments and
-adds one row for each of them. Rows keep `terminated` and `truncated` apart;
+adds one row for each of them. `terminated` and `truncated` are separate columns, and
 `core.agent.update_critics` decides whether to bootstrap at a truncation.
 """
 
@@ -89,16 +89,16 @@ def sample_n_step(
     num_envs: int,
     config: AgentConfig,
 ) -> Transition:
-    """Sample rows and add to each the rewards and costs of the steps that follow it.
+    """Sample rows, and add the rewards and costs of the following steps to each row.
 
     The next step of an environment is stored `num_envs` rows later. A sampled row sums
-    `n_step` steps, or fewer if the episode or the stored rows end earlier. Rows that only
-    reset an environment are not used: if the first draw is such a row, a second draw
-    replaces it. If the second draw is such a row too, it is replaced by the row of the same
-    environment one round before, which is the last step of an episode. If the second draw is
-    in the oldest round, there is no round before it. It is then replaced by the row of the
-    same environment in the newest round if that row is a step, and otherwise by the row one
-    round later.
+    `n_step` steps, or fewer if the episode or the stored rows end earlier.
+
+    Some rows only reset an environment and must not be used. Each row is drawn twice, and
+    the second draw is used if the first one is such a row. If both are, the row of the same
+    environment one round before the second draw is used, which is the last step of an
+    episode. The oldest round has no round before it. There, the row of the same environment
+    in the newest round is used if it is a step, and otherwise the row one round later.
     """
     # Choice: unlike in n-step SAC, the target has no entropy of the steps in between.
     rings, capacity = state.storage, state.capacity

@@ -7,8 +7,8 @@ D(1) = 1. (Entropic measures such as EVaR are not distortions and are not includ
 atom that occupies the levels [a, b] has the weight D(b) - D(a). This is exact for a step
 distribution at any tail: a tail of 0.05 contains 1.6 of 32 equal atoms. The optimistic
 risks (16), (28) and (38) have no separate code. They are (11), (26) and (34) applied to the
-optimistic quantiles of (15). Critics and evaluations of episodes use the same functions.
-High costs are bad, so the tail is the upper end of the distribution.
+optimistic quantiles of (15). High costs are bad, so the tail is the upper end of the
+distribution.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def distort_levels(measure: RiskMeasure, levels: Levels) -> Levels:
 def level_weights(
     measure: RiskMeasure, widths: Float[Array, "*batch quantile"]
 ) -> Float[Array, "*batch quantile"]:
-    """Return the weights of atoms with the given widths, in rising order. Eq. (32).
+    """Return the weights of atoms with these widths, sorted from low to high. Eq. (32).
 
     If u are the cumulative sums of the widths, the weights are w_k = D(u_k) - D(u_{k-1}).
     This is exact for any step distribution.

@@ -1,4 +1,4 @@
-"""Types that all packages share.
+"""Types that several packages use.
 
 In critics and risks, the axes are constraint, ensemble, batch, quantile, feature, in this
 order. In the data of a step, such as costs, the batch comes before the constraint.
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxtyping import Array, Bool, Float, Int
 
 Metrics = dict[str, Array]
-"""Scalars that an update reports, by name, such as `critic/cost_loss`."""
+"""Scalar metrics by name, such as `critic/cost_loss`."""
 
 
 class Transition(NamedTuple):
@@ -17,8 +17,9 @@ class Transition(NamedTuple):
 
     At the end of an episode, `next_observation` is the last observation of that episode and
     not the first observation of the next one. `accumulated_cost` is the discounted cost of
-    the episode before this step, in critic units. `accumulated_discount` is the costs'
-    discount factor at this step, which is 1 at the first step of an episode.
+    the episode before this step, in critic units (`core.cost_models`).
+    `accumulated_discount` is `cost_discount ** t` at step t of the episode, which starts
+    at t = 0.
     """
 
     observation: Float[Array, "*batch observation"]

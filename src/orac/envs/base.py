@@ -1,6 +1,6 @@
 """Interface of JAX environments, and functions that reset and step a batch of them.
 
-An environment is a hashable object (a frozen dataclass) with a `spec` and two pure
+An environment is a hashable object, such as a frozen dataclass, with a `spec` and two pure
 functions, `reset` and `step`, written for a single environment. `reset_batch` and
 `step_batch` apply them to a batch of environments. The cost of a step has one entry per
 constraint, and `terminated` and `truncated` are separate flags. `Step.observation` is

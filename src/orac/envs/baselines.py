@@ -43,8 +43,9 @@ def long_path(maze: GuardedMaze) -> Baseline:
 def _make_follower(maze: GuardedMaze, avoid: str) -> Baseline:
     """Return a policy that follows the shortest path to the goal without `avoid` cells.
 
-    The policy aims at the centre of the cell that is two cells ahead on its path. If a step
-    there would touch a wall or an `avoid` cell even without noise, it aims one cell ahead.
+    The policy aims at the centre of the cell that is two cells ahead on its path. If the end
+    or the midpoint of a step without noise would then be in a wall or in an `avoid` cell, the
+    policy aims at the next cell instead.
     """
     layout = maze.layout
     blocked = np.zeros((layout.width, layout.height), bool)
@@ -106,7 +107,7 @@ def _next_cells(goals: tuple[Cell, ...], blocked: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class UniformRandom:
-    """Controls all devices with uniform noise: reward -1649, cost 5665."""
+    """Controls all devices at random, uniformly: reward -1649, cost 5665."""
 
     env: CityLearn
     seed: int = 0

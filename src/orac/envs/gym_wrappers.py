@@ -1,7 +1,7 @@
 """Gymnasium wrappers of JAX environments: one for a single environment, one for a batch.
 
 `info["cost"]` is the cost of this step. For one environment it is a float if the environment
-has one cost, and otherwise an array. In a batch, its first axis is that of the environments.
+has one cost, and otherwise an array. In a batch, the first axis counts the environments.
 The metrics of the environment are further entries of `info`. At the last step of an episode,
 `JaxEnv` adds the hidden metrics, `episode_return`, `episode_cost` and `episode_length` to
 `info`, and `JaxVectorEnv` adds them to `info["final_info"]`.
@@ -167,7 +167,7 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             for one in seeds
         ]
         generators = [seeding.np_random(one)[0] for one in known]
-        # Random numbers after the start depend on all of the seeds together.
+        # After the reset, random numbers depend on all seeds together.
         self._np_random = np.random.default_rng(known)
         self._key = _draw_key(self.np_random)
         return _reset_each(self.env, jnp.stack([_draw_key(one) for one in generators]))

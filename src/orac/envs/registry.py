@@ -34,7 +34,7 @@ of the form `<library>:<name>`."""
 
 
 def is_jax_env(env_id: str) -> bool:
-    """Return whether `make` knows this id. If it does, the training can be compiled."""
+    """Return whether this is the id of an environment that is written in JAX."""
     return env_id in JAX_ENVS
 
 

@@ -1,7 +1,7 @@
-"""Import what the user names: cost functions, encoders and modules of environments.
+"""Import the cost functions, encoders and environment modules that the user names.
 
 Importing a module runs its code, so it happens only for names that the user has just typed or
-allowed with `--import`. A name that comes from a file is refused with the option to add.
+allowed with `--import`. For a name that comes from a file, an error says which option to add.
 """
 
 import importlib.util
@@ -58,7 +58,7 @@ def import_object(name: str, option: str, kind: str, example: str) -> Any:
 
 
 class NotImported(ValueError):
-    """Raised if a file names a module that the user has not allowed orac to import."""
+    """Error if a file names a module that the user has not allowed orac to import."""
 
     def __init__(
         self, module: str, reason: str, python: str, shell: str, *options: str
@@ -99,8 +99,8 @@ def check_env_module(env_id: str) -> None:
 def cost_fn_from_file(name: str) -> CostFn:
     """Return the cost function that a file names, or raise an error.
 
-    The user must have allowed its module with `--import`, and the function must be defined
-    in that module, because a module can import any function from elsewhere.
+    The user must have allowed the function's module with `--import`, and the function must be
+    defined in that module, because a module can import any function from elsewhere.
     """
     module = name.partition(":")[0]
     if module not in ALLOWED_MODULES:
@@ -248,7 +248,7 @@ def call_cost_fn(
 def name_of_cost_fn(cost_fn: CostFn) -> str:
     """Return the name of a function for a config.
 
-    A lambda cannot be imported by its name, which only tells where the lambda was written.
+    A lambda cannot be imported by this name. The name only says where the lambda was written.
     """
     owner = cost_fn if inspect.isroutine(cost_fn) else type(cost_fn)
     return f"{importable_module(owner.__module__)}:{owner.__qualname__}"

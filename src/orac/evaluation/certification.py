@@ -2,11 +2,12 @@
 
 The best policies of a run, its candidates, are compared on validation episodes. One is
 chosen, and the number of its fresh episodes is fixed before they are played. Only fresh
-episodes count as evidence, and playing them is called a look. If a look does not certify the
-policy, more looks are allowed, each with fresh episodes of the same or another candidate.
-The error probability 1 - confidence is divided equally among looks and constraints. So a
-policy above its limit is certified with probability at most 1 - confidence, no matter how
-the candidates and the numbers of episodes were chosen. `docs/statistics.md` has the proof.
+episodes count as evidence. Playing and testing them once is called a look. If a look does
+not certify the policy, more looks are allowed, each with fresh episodes of the same or
+another candidate. The error probability 1 - confidence is divided equally among looks and
+constraints. So a policy above its limit is certified with probability at most
+1 - confidence, no matter how the candidates and the numbers of episodes were chosen.
+`docs/statistics.md` has the proof.
 """
 
 import math
@@ -23,17 +24,19 @@ from orac.evaluation.cvar_bounds import (
     Certificate,
     cvar_upper_bound,
     episodes_needed,
+    name_of_risk,
     percent,
-    quantity_of,
     round_up,
     sample_cvar,
 )
 from orac.evaluation.episodes import (
     Episodes,
-    bound_of,
+    cost_noun,
     costs_of,
+    declared_cost_bound,
     pool,
     risk_of_episodes,
+    risk_phrase,
 )
 from orac.evaluation.rollout import MAX_EPISODES
 from orac.evaluation.seed_intervals import check_level
@@ -43,21 +46,22 @@ CANDIDATES = 5
 LOOKS, MAX_LOOKS = 3, 1_000
 """Default and maximum number of looks."""
 EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
-"""Default maximum number of episodes of a look, on the host and on the device."""
+"""Default maximum number of episodes of a look, for Gymnasium and for JAX environments."""
 SURPLUS = 1.5
-"""A look has this many times the number of episodes that are estimated to be needed."""
+"""A look plays this many times the estimated number of episodes that are needed."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
-"""Validation episodes per candidate: so many that 40 are in the tail, and at least 400."""
+"""Each candidate plays at least 400 validation episodes, and enough that 40 of them are in
+the smallest tail."""
 CLOSE = 0.8
 """A risk above this fraction of its limit is called close to the limit."""
 ROUND_TO = 100
-"""Numbers of episodes are rounded up to a multiple of this."""
+"""The number of episodes of a look is rounded up to a multiple of this."""
 
 Play = Callable[[Any, int, int], Episodes]
 """Function of (candidate, number of episodes, sample) that plays whole episodes.
 
-Samples are numbered, and different samples contain different episodes. Sample 0 contains
-the validation episodes.
+`sample` is the number of the sample. Different samples contain different episodes, and
+sample 0 contains the validation episodes.
 """
 
 
@@ -68,6 +72,7 @@ class Look:
     candidate: int
     """Place of the candidate in the order of candidates, from 0."""
     sample: int
+    """Number of the sample that contains the episodes."""
     episodes: int
     reward: float
     """Mean reward of the episodes."""
@@ -75,7 +80,7 @@ class Look:
 
     @property
     def certified(self) -> bool:
-        """Whether every bound is within its limit."""
+        """Whether every bound is at most its limit."""
         return all(certificate.certified for certificate in self.certificates)
 
 
@@ -87,20 +92,22 @@ class Certification:
     """Confidence with which all bounds of all looks hold together."""
     max_looks: int
     candidates: int
+    """Number of candidates."""
     validation_episodes: int
     """Number of episodes per candidate on which the candidates were compared. These episodes
     are not evidence."""
     looks: tuple[Look, ...] = ()
     policy: Any = None
-    """The candidate of the last look, or the best one if there was no look."""
+    """The candidate of the last look. If `reason` is not empty, it is the candidate with the
+    lowest risk instead. If no constraint can be certified, it is the first candidate."""
     exceptions: tuple[str, ...] = ()
     """One sentence for each constraint that cannot be certified."""
     reason: str = ""
-    """Reason why there was no look, or no further look."""
+    """Reason why no further look was taken although none certified the policy, or empty."""
 
     @property
     def certified(self) -> bool:
-        """Whether the last look showed that every constraint's risk is within its limit."""
+        """Whether the last look certified every constraint, and none is in `exceptions`."""
         passed = bool(self.looks) and self.looks[-1].certified
         return passed and not self.exceptions
 
@@ -178,9 +185,10 @@ def certify_candidates(
 ) -> Certification:
     """Choose one of the candidates and certify it on fresh episodes.
 
-    `candidates` starts with the best one, and at most `CANDIDATES` of them are used.
-    `validation` is the number of episodes on which each candidate is measured before they
-    are compared. `log` receives a sentence before each part of the work.
+    `candidates` starts with the best one, and only the first `CANDIDATES` of them are used.
+    `validation` is the number of validation episodes that each candidate plays. Its default
+    is the smaller of `validation_episodes` and `episodes_max`. `log` receives a sentence
+    before each part of the work.
     """
     check_level(confidence)
     check_count("looks", looks, high=MAX_LOOKS)
@@ -192,7 +200,7 @@ def certify_candidates(
     if not candidates or not constraints:
         missing = "policy to certify" if constraints else "constraint to certify"
         raise ValueError(f"a certification needs a {missing}, and there is none.")
-    exceptions = [cannot_certify(c, bound_of(c, spec)) for c in constraints]
+    exceptions = [cannot_certify(c, declared_cost_bound(c, spec)) for c in constraints]
     exceptions = tuple(sentence for sentence in exceptions if sentence)
     known = (confidence, looks, len(candidates))
     if len(exceptions) == len(constraints):
@@ -218,7 +226,7 @@ def certify_candidates(
         bounds = tuple(
             certificate_of(fresh, constraint, spec, level)
             for constraint in constraints
-            if not cannot_certify(constraint, bound_of(constraint, spec))
+            if not cannot_certify(constraint, declared_cost_bound(constraint, spec))
         )
         look = Look(place, sample, number, float(fresh.reward.mean()), bounds)
         taken.append(look)
@@ -238,11 +246,12 @@ def choose(
     level: float,
     episodes_max: int,
 ) -> tuple[int, int, str]:
-    """Return the next candidate, its number of fresh episodes, and a reason to stop.
+    """Return the index of the next candidate, its number of fresh episodes, and a reason.
 
-    The candidate has the highest reward among those that `episodes_max` episodes would
-    probably certify, judged by the episodes seen so far, and the reason is empty. If there
-    is no such candidate, the one with the lowest risk is returned, with a reason to stop.
+    `seen` are the episodes that each candidate has played so far. The candidate has the
+    highest reward among those that `episodes_max` episodes like these would certify, and the
+    reason is empty. If there is no such candidate, the result is the index of the one with
+    the lowest risk, 0 episodes, and the reason to stop.
     """
     for place in np.argsort([-episodes.reward.mean() for episodes in seen]):
         needed = [
@@ -261,14 +270,15 @@ def choose(
     place = int(excess.max(axis=1).argmin())
     worst = int(excess[place].argmax())
     constraint, value = constraints[worst], risks[place][worst]
-    name = f" of {constraint.name!r}" if len(constraints) > 1 else ""
+    name = f" for {constraint.name!r}" if len(constraints) > 1 else ""
     measured = (
-        f"the {constraint.measure}{name} of the policy with the lowest risk is "
-        f"{value:.4g} on {len(seen[place]):,} episodes (limit {constraint.limit:g})"
+        "the policy with the lowest risk has a "
+        f"{risk_phrase(constraint.measure, f'{value:.4g}')}{name} on "
+        f"{len(seen[place]):,} episodes (limit {constraint.limit:g})"
     )
     if value >= constraint.limit:
         return place, 0, f"{measured}, so more episodes would not certify it"
-    bound = bound_of(constraint, spec)
+    bound = declared_cost_bound(constraint, spec)
     if value > CLOSE * constraint.limit or bound is None:
         cause = "which is so close to the limit that"
         remedy = "train with a larger agent.multiplier.margin"
@@ -300,7 +310,7 @@ def needed_for(
     """
     if constrained_risk(episodes, constraint, spec) >= constraint.limit:
         return None
-    bound = bound_of(constraint, spec)
+    bound = declared_cost_bound(constraint, spec)
     if bound is None or cannot_certify(constraint, bound):
         return 0
     costs = costs_of(episodes, constraint, spec)
@@ -318,13 +328,12 @@ def certificate_of(
     episodes: Episodes, constraint: Constraint, spec: EnvSpec, level: float
 ) -> Certificate:
     """Return the certificate of these episodes for a constraint."""
-    bound = bound_of(constraint, spec)
+    bound = declared_cost_bound(constraint, spec)
     assert bound is not None
     costs = costs_of(episodes, constraint, spec)
     tail = constraint.measure.dual_tail
-    quantity = quantity_of(tail)
     return Certificate(
-        quantity if constraint.name == "cost" else f"{quantity} {constraint.name}",
+        name_of_risk(tail, f"episode {cost_noun(constraint.name)}"),
         constrained_risk(episodes, constraint, spec),
         cvar_upper_bound(costs, tail, bound, level),
         float(constraint.limit),
@@ -338,8 +347,8 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
     """Return the reason why a constraint cannot be certified, or "" if it can be."""
     if constraint.measure.name not in ("cvar", "mean"):
         return (
-            f"the {constraint.measure} of {constraint.name!r} is used to choose a policy "
-            "but cannot be certified: orac has bounds only for CVaR and the mean"
+            f"the {risk_phrase(constraint.measure, repr(constraint.name))} is used to choose "
+            "a policy but cannot be certified: orac has bounds only for CVaR and the mean"
         )
     if constraint.limit == 0:
         return (
@@ -358,16 +367,16 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
 
 
 def validation_episodes(constraints: Sequence[Constraint]) -> int:
-    """Return the number of validation episodes per candidate for the smallest tail."""
+    """Return the number of validation episodes that each candidate needs."""
     return episodes_for_tails(constraints, VALIDATION_TAIL, VALIDATION_MIN)
 
 
 def episodes_for_tails(
     constraints: Sequence[Constraint], in_tail: int, least: int
 ) -> int:
-    """Return the number of episodes of which `in_tail` are in the smallest tail.
+    """Return how many episodes are needed so that `in_tail` of them are in the smallest tail.
 
-    It is at least `least`.
+    Risk measures other than CVaR count as a tail of 1. The result is at least `least`.
     """
     tails = [c.tail for c in constraints if c.risk == "cvar"]
     return max(least, math.ceil(in_tail / min(tails, default=1.0)))
@@ -376,7 +385,7 @@ def episodes_for_tails(
 def constrained_risk(
     episodes: Episodes, constraint: Constraint, spec: EnvSpec
 ) -> float:
-    """Return the risk of these episodes, as the constraint measures it."""
+    """Return the risk that the constraint limits, estimated from these episodes."""
     costs = costs_of(episodes, constraint, spec)
     if constraint.measure.name in ("cvar", "mean"):
         return sample_cvar(costs, constraint.measure.dual_tail)

@@ -1,12 +1,13 @@
 """Certificates: upper confidence bounds on the cost of one policy, from its episodes.
 
 `cvar_upper_bound` holds for every distribution on [0, cost_bound] and every number of
-episodes, with probability at least `level`. A certificate is about the policy that played
-the episodes, not about the algorithm that trained it, and its episodes must not have been
-used to choose that policy. The method is betting: Waudby-Smith and Ramdas (2024,
+independent episodes, with probability at least `level`. A certificate is about the policy
+that played the episodes, not about the algorithm that trained it. The episodes must not
+have been used to choose that policy. The method is betting: Waudby-Smith and Ramdas (2024,
 arXiv:2010.09686) bound the mean of a bounded variable by the wealth of a gambler who bets
-that the mean is low. Here the variable is the excess of the cost over a pivot (see `Bets`).
-`docs/statistics.md` has the proof and a comparison with other bounds.
+that the mean is low. Here the variable is the amount by which the cost exceeds a threshold,
+which is called the pivot (see `Bets`). `docs/statistics.md` has the proof and a comparison
+with other bounds.
 """
 
 import math
@@ -30,16 +31,16 @@ _GROWTH = 1.1
 _MAX_ORDERS = 8
 """Maximum number of random orders of the episodes."""
 _MAX_VALUES = 400_000
-"""Maximum number of orders times the number of episodes. The order matters less if there
-are more episodes."""
+"""Maximum number of orders times the number of episodes, unless there is only one order. The
+order of the episodes matters less if there are more of them."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """An upper confidence bound on a risk, compared with its limit."""
+    """An upper confidence bound on a risk or a probability, compared with its limit."""
 
     quantity: str
-    """Name of the risk in `sentence`, such as "the CVaR at 0.05 of episode cost"."""
+    """Name of the quantity that is bounded, such as "the CVaR of episode cost at tail 0.05"."""
     estimate: float
     upper: float | None
     """Upper bound; None if there is none, for the reason in `remark`."""
@@ -48,15 +49,16 @@ class Certificate:
     """Confidence of the bound, such as 0.95."""
     episodes: int
     episodes_needed: int | None = None
-    """Approximate number of episodes like these that would certify the limit, if known."""
+    """Approximate number of episodes like these that would certify the limit. It is None if
+    these episodes certify the limit, or if no such number was found."""
     cost_bound: float | None = None
-    """Largest possible cost of an episode, which the environment declares."""
+    """Largest possible cost of an episode, if the environment declares it."""
     remark: str = ""
-    """Reason why there is no upper bound."""
+    """Reason why there is no upper bound, or empty if there is one."""
 
     @property
     def certified(self) -> bool:
-        """Whether the bound is within the limit."""
+        """Whether there is an upper bound and it is at most the limit."""
         return self.upper is not None and self.upper <= self.limit
 
     def sentence(self) -> str:
@@ -96,7 +98,7 @@ def certify_cvar(
     cost_bound: float | None,
     level: float = 0.95,
 ) -> Certificate:
-    """Certify that the CVaR of the episode cost is below the limit.
+    """Return a certificate that compares an upper bound on CVaR with the limit.
 
     `estimate` is the CVaR of these costs. If the environment declares no bound on an
     episode's cost, CVaR has no upper bound either, and the certificate's sentence states
@@ -105,7 +107,7 @@ def certify_cvar(
     costs = _episode_costs(costs, cost_bound)
     _check_tail(tail)
     check_range("cost_limit", cost_limit, 0)
-    quantity, n, needed = quantity_of(tail), len(costs), None
+    quantity, n, needed = name_of_risk(tail), len(costs), None
     if cost_bound is None:
         violations = certify_violations(costs, cost_limit, tail, level)
         remark = (
@@ -125,11 +127,11 @@ def certify_cvar(
 def certify_violations(
     costs: ArrayLike, cost_limit: float, tail: float, level: float = 0.95
 ) -> Certificate:
-    """Certify that an episode costs more than the limit with probability below `tail`.
+    """Return a certificate that compares the probability of exceeding the limit with `tail`.
 
-    This uses Clopper and Pearson's upper bound, which needs no bound on the cost. The result
-    bounds how often an episode exceeds the limit, and so the value at risk. It does not
-    bound by how much an episode exceeds the limit.
+    This uses Clopper and Pearson's upper bound, which needs no bound on the cost. If the
+    probability is at most `tail`, the value at risk at this tail is within the limit. The
+    certificate does not bound by how much an episode exceeds the limit.
     """
     _check_tail(tail)
     violations, n, upper = _count_violations(costs, cost_limit, level)
@@ -198,9 +200,9 @@ def cvar_upper_bound(
 
 
 def sample_cvar(costs: ArrayLike, tail: float) -> float:
-    """Return the CVaR of a sample: the mean of its worst costs, whose mass is `tail`.
+    """Return the CVaR of a sample: the mean of the highest costs, a fraction `tail` of all.
 
-    The smallest of these costs may count in part.
+    The lowest of these costs may count only in part, so that the fraction is exact.
     """
     ordered = np.sort(np.asarray(costs, np.float64))[::-1]
     mass = tail * len(ordered)
@@ -251,7 +253,7 @@ class Bets:
     """
 
     excess: np.ndarray
-    """(order, episode): (cost - pivot)+ / (1 - pivot), in [0, 1]."""
+    """(order, episode): (cost - pivot)+ / (1 - pivot), in [0, 1], with x+ = max(x, 0)."""
     pivots: np.ndarray
     """(order, block)"""
     fractions: np.ndarray
@@ -269,9 +271,9 @@ class Bets:
         """Return the log of the mean wealth over orders from betting against CVaR >= `cvar`.
 
         For a cost X and any pivot b, CVaR <= b + E(X - b)+ / tail. So if CVaR >= c, the
-        expected excess is at least mu = tail (c - b) / (1 - b), and the wealth's factor
-        1 + f (mu - excess) / (1 - mu) has an expectation of at most 1 for any bet f in
-        [0, 1]. The wealth increases with c.
+        expected excess is at least mu = tail (c - b) / (1 - b). Each episode multiplies the
+        wealth by 1 + f (mu - excess) / (1 - mu), where the bet f is in [0, 1]. If CVaR >= c,
+        this factor has an expectation of at most 1. The wealth increases with c.
         """
         expected = self.tail * (cvar - self.pivots) / (1 - self.pivots)
         stake = self.fractions / (1 - expected)
@@ -284,16 +286,17 @@ class Bets:
 def place_bets(orders: np.ndarray, tail: float, level: float) -> Bets:
     """Choose the pivot and the fraction of each block from the episodes before it.
 
-    The pivot is the value at risk of these episodes at a slightly smaller tail, because the
-    tail starts at a higher cost in the worst distribution that the data do not exclude.
+    The pivot is the value at risk of these episodes at a tail that is smaller than `tail`. A
+    smaller tail starts at a higher cost, and so does the tail of the worst distribution that
+    the data do not exclude. No wealth is bet in the first block.
     """
     n = orders.shape[1]
     starts = [0]
     while (following := max(starts[-1] + 1, int(_GROWTH * starts[-1]))) < n:
         starts.append(following)
     lengths = np.diff(np.append(starts, n))
-    margin = 0.5 * math.sqrt(-2 * math.log1p(-level) / (n * tail))
-    pivot_tail = tail * max(1 - margin, 0.2)
+    reduction = 0.5 * math.sqrt(-2 * math.log1p(-level) / (n * tail))
+    pivot_tail = tail * max(1 - reduction, 0.2)
     pivots = np.zeros((len(orders), len(starts)))
     moments = np.ones((2, *pivots.shape))
     for i, seen in enumerate(starts[1:], start=1):
@@ -316,12 +319,12 @@ def _excess(costs: np.ndarray, pivots: np.ndarray) -> np.ndarray:
 
 
 def _bet_fractions(moments: np.ndarray, seen: np.ndarray, growth: float) -> np.ndarray:
-    """Return Kelly's fractions for two-point distributions with the moments of the excess.
+    """Return Kelly's fractions, computed as if the excess had only two values, 0 and s.
 
-    The distribution is on {0, s} with q = P(s). The bet is made against p, the probability
-    of s that would just be rejected after all n episodes: KL(q, p) = growth, which is
-    log(1 / (1 - level)) / n. No bet is larger than the one that would be made if the excess
-    of all episodes seen so far were 0.
+    The value s and its probability q are chosen so that the first two moments of the excess
+    are those in `moments`. The bet is made against p, the probability of s that would just be
+    rejected after all n episodes: KL(q, p) = growth, which is log(1 / (1 - level)) / n. No bet
+    is larger than the one that would be made if the excess of all episodes seen so far were 0.
     """
     size, q = moments[1] / moments[0], moments[0] ** 2 / moments[1]
     p = _rejected_probability(q, growth)
@@ -395,9 +398,14 @@ def _check_tail(tail: float) -> None:
     check_range("tail", tail, 0, 1, open_low=True, advice=advice)
 
 
-def quantity_of(tail: float) -> str:
-    """Return the name of the risk that a certificate at this tail bounds."""
-    return f"the {'mean' if tail == 1 else f'CVaR at {tail:g}'} of episode cost"
+def name_of_risk(tail: float, cost: str = "episode cost") -> str:
+    """Return the name of the risk that a certificate at this tail bounds.
+
+    `cost` is the name of the cost, such as "episode cost".
+    """
+    return (
+        f"the mean of {cost}" if tail == 1 else f"the CVaR of {cost} at tail {tail:g}"
+    )
 
 
 def percent(level: float) -> str:

@@ -1,7 +1,8 @@
-"""Results of an evaluation: its episodes, their summary, and certificates.
+"""Totals of episodes, their summary, their risk and their certificates.
 
-The risks of episodes and of critics are computed by the same function, `risk.risk_of`.
-Sorted episode costs are quantiles, and the risk measure gives their weights.
+Sorted episode costs are quantiles, whose weights depend on the risk measure.
+`risk_of_episodes` computes the risk of a summary in double precision. Training measures
+risk with `risk_of_costs`, which is faster and rounds the weights to float32.
 """
 
 import math
@@ -26,18 +27,18 @@ class Episodes:
 
     reward: np.ndarray
     cost: np.ndarray
-    """(episode, constraint)"""
+    """Array of shape (episode, cost)."""
     length: np.ndarray
     metrics: dict[str, np.ndarray] = field(default_factory=dict)
-    """Values at each episode's last step, by the metric's name."""
+    """The environment's metrics at each episode's last step, by name."""
 
     def __post_init__(self):
         for name, values in (("reward", self.reward), ("cost", self.cost)):
             wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
             if wrong.any():
                 raise NonFiniteError(
-                    f"the {name} of every episode must be finite, but that of episode "
-                    f"{int(wrong.argmax())} is not, so there is no result. Fix the "
+                    f"the {name} of every episode must be finite, but in episode "
+                    f"{int(wrong.argmax())} it is not, so there is no result. Fix the "
                     "environment that returned it."
                 )
 
@@ -45,7 +46,8 @@ class Episodes:
         return len(self.reward)
 
     def rows(self, cost_names: Sequence[str]) -> list[dict[str, float]]:
-        """Return one dict of numbers per episode, as in `evaluations.csv`."""
+        """Return one dict of numbers per episode: the columns of `evaluations.csv`, except
+        `env_steps`."""
         columns = [cost_column(name) for name in cost_names]
         return [
             {
@@ -60,7 +62,7 @@ class Episodes:
 
 
 def pool(first: Episodes, second: Episodes) -> Episodes:
-    """Return one sample that contains the episodes of both."""
+    """Return the episodes of both samples as one sample."""
     return Episodes(
         np.concatenate([first.reward, second.reward]),
         np.concatenate([first.cost, second.cost]),
@@ -73,13 +75,22 @@ def pool(first: Episodes, second: Episodes) -> Episodes:
 
 
 def cost_column(name: str) -> str:
-    """Return the column of a cost: `cost`, or `cost/<name>` for every other name."""
+    """Return a cost's column: `cost` if its name is `cost`, otherwise `cost/<name>`."""
     return name if name == "cost" else f"cost/{name}"
 
 
 def cost_noun(name: str) -> str:
-    """Return a cost as part of a sentence: `cost`, or `cost <name>` for every other name."""
+    """Return a cost's name for a sentence: `cost` if it is `cost`, otherwise `cost <name>`."""
     return name if name == "cost" else f"cost {name}"
+
+
+def risk_phrase(measure: RiskMeasure, quantity: str) -> str:
+    """Describe the risk of a quantity, such as "CVaR of episode cost at tail 0.05"."""
+    if measure.name == "mean":
+        return f"mean of {quantity}"
+    if measure.name == "cvar":
+        return f"CVaR of {quantity} at tail {measure.parameter:g}"
+    return f"{measure.name} risk of {quantity} at parameter {measure.parameter:g}"
 
 
 def summarise(
@@ -89,11 +100,14 @@ def summarise(
     metrics: Sequence[MetricSpec] = (),
     tails: Sequence[float] = (),
 ) -> dict[str, float]:
-    """Return the means of episodes, and CVaR and value at risk of every cost.
+    """Return statistics of the reward, length, costs and metrics of episodes, by name.
 
-    CVaR and value at risk are computed at each of `tails` and at the tail of the cost's
-    constraint. `metrics` are the metrics that the environment declares. A metric with labels
-    is summarised by the fraction of episodes with each label, and any other by its mean.
+    Each cost has its mean, its largest value, and its CVaR and value at risk at each of
+    `tails` and at the tail of its constraint. A cost with a constraint also has the
+    constraint's risk and limit, and the fraction of episodes that cost more than the limit.
+    `metrics` are the metrics that the environment declares. If a metric has labels, and
+    every value has one, it is summarised by the fraction of episodes with each label. Any
+    other metric is summarised by the mean of its known values.
     """
     summary: dict[str, float] = {
         "episodes": len(episodes),
@@ -106,16 +120,15 @@ def summarise(
         constraint = constraint_of.get(name)
         summary[f"{prefix}/mean"] = float(costs.mean())
         summary[f"{prefix}/worst"] = float(costs.max())
-        own_tail = [constraint.tail] if constraint else []
-        for tail in sorted({float(tail) for tail in (*tails, *own_tail)}):
+        limited_tail = [constraint.tail] if constraint else []
+        for tail in sorted({float(tail) for tail in (*tails, *limited_tail)}):
             cvar = risk_of_episodes(costs, risk.cvar(tail))
             summary[f"{prefix}/cvar_{tail:g}"] = cvar
             summary[f"{prefix}/var_{tail:g}"] = value_at_risk(costs, tail)
         if constraint:
             summary[f"{prefix}/risk"] = risk_of_episodes(costs, constraint.measure)
             summary[f"{prefix}/limit"] = constraint.limit
-            # This form of the comparison counts NaN as a violation.
-            violated = ~(costs <= constraint.limit)
+            violated = costs > constraint.limit
             summary[f"{prefix}/violation_rate"] = float(violated.mean())
     labels_of = {metric.name: metric.labels for metric in metrics}
     for name, values in episodes.metrics.items():
@@ -131,18 +144,15 @@ def summarise(
 
 
 def risk_of_episodes(costs: np.ndarray, measure: RiskMeasure) -> float:
-    """Return the risk of a column of episode costs.
-
-    It is computed in double precision by the functions that the critics use.
-    """
+    """Return the risk of a sample of episode costs, computed in double precision."""
     with jax.enable_x64(True):
         return float(risk.sample_risk(jnp.asarray(costs, jnp.float64), measure))
 
 
 @lru_cache(maxsize=4096)
 def sample_weights(measure: RiskMeasure, count: int) -> np.ndarray:
-    """Return the weights in the risk of `count` costs that are in rising order."""
-    # Numerics: levels are padded to multiples of 64, because JAX compiles for each shape.
+    """Return the weights with which `count` costs, sorted from low to high, enter the risk."""
+    # The levels are padded to a multiple of 64, because JAX compiles for each shape.
     size = 64 * math.ceil(count / 64)
     levels = np.minimum(np.arange(size + 1) / count, 1)
     weights = np.diff(np.asarray(risk.distort(measure, jnp.asarray(levels))))[:count]
@@ -153,7 +163,7 @@ def risk_of_costs(costs: np.ndarray, measure: RiskMeasure) -> float:
     """Return the risk of a sample of episode costs, as training measures it.
 
     Unlike `risk_of_episodes`, it does not compile a program for every number of episodes.
-    Its weights are rounded to float32.
+    The weights of the costs are rounded to float32.
     """
     return float(np.sort(costs) @ sample_weights(measure, len(costs)))
 
@@ -169,20 +179,23 @@ def risk_and_error(costs: np.ndarray, measure: RiskMeasure) -> tuple[float, floa
 
 
 def value_at_risk(costs: np.ndarray, tail: float) -> float:
-    """Return the smallest cost that at least 1 - tail of the episodes do not exceed.
-    It is the pivot that minimises the dual form of CVaR. Eq. (31).
+    """Return the smallest cost c such that at least a fraction 1 - tail of the episodes cost
+    at most c. The dual form of CVaR is minimal if its pivot has this value. Eq. (31).
     """
     rank = math.ceil(len(costs) * (1 - tail) - 1e-9)
     return float(np.sort(costs)[max(rank - 1, 0)])
 
 
 def costs_of(episodes: Episodes, constraint: Constraint, spec: EnvSpec) -> np.ndarray:
-    """Return the cost of each episode that the constraint limits."""
+    """Return, for each episode, the cost that the constraint limits."""
     return episodes.cost[:, spec.cost_names.index(constraint.name)]
 
 
-def bound_of(constraint: Constraint, spec: EnvSpec) -> float | None:
-    """Return the largest possible cost of an episode, or None if it is not declared."""
+def declared_cost_bound(constraint: Constraint, spec: EnvSpec) -> float | None:
+    """Return the declared largest possible cost of an episode, or None if there is none.
+
+    It is the bound on the cost that the constraint limits.
+    """
     if spec.cost_bounds is None:
         return None
     return spec.cost_bounds[spec.cost_names.index(constraint.name)]
@@ -194,7 +207,7 @@ def certify(
     spec: EnvSpec,
     confidence: float = 0.95,
 ) -> list[Certificate]:
-    """Return one certificate per constraint, for the cost that the constraint names."""
+    """Return one certificate for each constraint, computed from these episodes."""
     certificates = []
     for constraint in constraints:
         costs, measure = costs_of(episodes, constraint, spec), constraint.measure
@@ -205,15 +218,15 @@ def certify(
                 estimate,
                 cost_limit=float(constraint.limit),
                 tail=float(measure.parameter) if measure.name == "cvar" else 1.0,
-                cost_bound=bound_of(constraint, spec),
+                cost_bound=declared_cost_bound(constraint, spec),
                 level=confidence,
             )
         else:
-            quantity = f"the {measure} of episode cost"
+            quantity = f"the {risk_phrase(measure, 'episode cost')}"
             numbers = (estimate, None, constraint.limit, confidence, len(costs))
             remark = (
                 "orac has bounds only for CVaR and the mean. Set the constraint's risk to "
-                "'cvar', and its tail."
+                "'cvar' and choose its tail."
             )
             certificate = Certificate(quantity, *numbers, remark=remark)
         certificates.append(certificate)

@@ -37,7 +37,7 @@ from orac.envs.user_code import check_env_module
 from orac.evaluation.episodes import Episodes
 
 MAX_BATCH = 10_000
-"""Largest number of episodes played at once, because each needs memory for an environment."""
+"""Largest number of episodes played at once. Each of them needs memory for an environment."""
 MAX_EPISODES = 10_000_000
 """Largest number of episodes in one evaluation, because every episode is stored."""
 MAX_LENGTH = 1_000_000
@@ -60,11 +60,11 @@ BLOCK = 8
 """Number of observations in each call of a policy on the host."""
 
 DevicePolicy = Callable[[Any, Array, Array], Array]
-"""Function of (parameters, key, observations) that returns actions in the action box."""
+"""Function of (parameters, key, observations) that returns actions for the environment."""
 HostPolicy = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
-"""Function of (observations, noise) that returns actions in the action box.
+"""Function of (observations, noise) that returns actions for the environment.
 
-`noise` is None for the mean action, as in `orac.policy.Policy`.
+`noise` consists of standard normal numbers for sampled actions, or is None for the mean.
 """
 
 
@@ -76,9 +76,9 @@ def _roll_out(
     policy: DevicePolicy,
     episodes: int,
 ) -> tuple[Array, Array, Array, dict[str, Array], Array, Array]:
-    """Return the totals of each episode, the argument of `check_finite`, and one more array.
+    """Return the totals of each episode, the argument of `check_finite`, and `done`.
 
-    That array says which episodes ended within the declared number of steps.
+    `done` says for each episode whether it ended within the declared number of steps.
     """
     reset_key, run_key = jax.random.split(key)
     state, observation = reset_batch(env, reset_key, episodes)
@@ -179,15 +179,15 @@ def roll_out_host(
     policy: HostPolicy,
     env: HostEnv,
     episodes: int,
-    samples: bool = False,
+    samples_actions: bool = False,
 ) -> Episodes:
     """Play whole episodes in a vector of Gymnasium environments on the host.
 
-    Environment i of N plays the episodes i, i + N, i + 2 N, ..., and all are played to their
-    end, because taking the first episodes that finish would favour short ones. If the
-    environments can be seeded one by one (`HostEnv.seeds_episodes`), each episode has a
-    separate seed and separate noise, so that it is the same for any N. With `samples` the
-    policy receives noise, with which it samples its actions.
+    Environment i of N plays the episodes i, i + N, i + 2 N, and so on. All of them are played
+    to their end, because taking the first episodes that finish would favour short ones. If
+    the environments can be seeded one by one (`HostEnv.seeds_episodes`), each episode has a
+    separate seed and separate noise, so that it is the same for any N. If `samples_actions`
+    is true, the policy receives noise, with which it samples its actions.
     """
     check_episodes(episodes)
     num_envs, spec = env.num_envs, env.spec
@@ -203,7 +203,7 @@ def roll_out_host(
         return np.random.default_rng([*entropy, episode])
 
     playing = list(range(num_envs))
-    """Number of the episode that each environment plays now."""
+    """For each environment, the number of the episode that it plays now."""
     upcoming = [seed_of(i + num_envs) for i in playing]
     noise = [noise_of(i) for i in playing]
     seeded = env.seeds_episodes
@@ -214,7 +214,9 @@ def roll_out_host(
     lengths = np.zeros(episodes, int)
     metrics = {name: np.zeros(episodes) for name in spec.metric_names}
     while min(playing) < episodes:
-        drawn = [one.standard_normal(spec.action_size) for one in noise if samples]
+        drawn = [
+            one.standard_normal(spec.action_size) for one in noise if samples_actions
+        ]
         action = act_in_blocks(policy, observation, np.array(drawn) if drawn else None)
         step = env.step(action, upcoming if seeded else None)
         observation = step.observation
@@ -256,10 +258,10 @@ def act_in_blocks(
 def baseline_config(
     env_id: str, name: str, seed: int = 0, assignments: Sequence[str] = ()
 ) -> Config:
-    """Return the paper's config of the environment with the baseline `name` as its `algo`.
+    """Return the paper's config for the environment, with the baseline `name` as its `algo`.
 
-    Only the environment, the constraints and the seed are used. `assignments` change
-    fields, for example with `constraints.0.tail=0.1`.
+    An evaluation of a baseline uses only the environment, the constraints and the seed.
+    Each of `assignments` changes a field, as `constraints.0.tail=0.1` does.
     """
     check_baseline(env_id, name)
     config = replace(presets.preset("orac", env_id), algo=name, seed=seed)
@@ -274,7 +276,7 @@ class Recording(NamedTuple):
     rewards: np.ndarray
     """(step, episode)"""
     costs: np.ndarray
-    """(step, episode, constraint); empty for a Gymnasium environment."""
+    """(step, episode, cost); empty for a Gymnasium environment."""
     lengths: np.ndarray
     """Number of steps of each episode."""
     metrics: dict[str, np.ndarray]
@@ -291,10 +293,10 @@ def record_episodes(
 ) -> Recording:
     """Record whole episodes step by step from the host.
 
-    `policy` maps a batch of flat observations to actions in the environment's box. `env` is
-    either a JAX environment, whose step is compiled once for all policies, or a Gymnasium
-    environment with `render_mode="rgb_array"`, of which one episode and its frames are
-    recorded. The same seed gives the same initial states for every policy.
+    `policy` maps a batch of flat observations to actions for the environment. `env` is either
+    a JAX environment, whose step is compiled once for all policies, or a Gymnasium
+    environment with `render_mode="rgb_array"`. From a Gymnasium environment, one episode and
+    its frames are recorded. The same seed gives the same initial states for every policy.
     """
     frames: list[np.ndarray] = []
     if isinstance(env, gymnasium.Env):
@@ -395,7 +397,7 @@ def record_video(agent: Any, path: str | Path, checkpoint: str | None = None) ->
     options: dict[str, Any] = {"fps": FRAMES_PER_SECOND, "codec": "libx264"}
     if path.suffix == ".gif":
         options = {"duration": 1000 / FRAMES_PER_SECOND, "loop": 0}
-    # A link at this path is replaced, and the file that it names stays as it is.
+    # If there is a link at this path, the link is replaced and its target does not change.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as folder:
         film = Path(folder) / path.name
         with warnings.catch_warnings():

@@ -4,11 +4,11 @@ One training run is one sample, no matter how many episodes it has. The interval
 by measured coverage (`docs/statistics.md`). For a single run there is no interval, and the
 result says so. The module `cvar_bounds` has bounds for a single policy.
 
-The interquartile mean, the probability of improvement and the performance profile are those
-of Agarwal et al. (2021, arXiv:2108.13264). Their scores have the shape (run,) or (run,
-task), and the scores of all tasks must be on the same scale. The estimates are those of the
-package rliable. Some intervals differ from those of rliable, because the coverage of the
-percentile bootstrap is too low for the usual numbers of runs.
+The interquartile mean, the probability of improvement and the performance profile are
+defined as in Agarwal et al. (2021, arXiv:2108.13264). Their scores have the shape (run,) or
+(run, task), and the scores of all tasks must be on the same scale. The estimates equal those
+of the package rliable. The intervals differ, because rliable's percentile bootstrap has too
+low a coverage for the usual numbers of runs.
 """
 
 import math
@@ -104,13 +104,13 @@ def mean_interval(
 def mean_band(
     values: ArrayLike, level: float = 0.95, bounds: Bounds = UNBOUNDED
 ) -> Band:
-    """Return the mean over runs, with an interval, at each point of values (run, point).
+    """Return the mean over runs, with an interval, at each point of a curve.
 
-    The interval is Student's, widened by skew. Each side is multiplied by a factor: the
-    quantile of the studentised bootstrap divided by Student's quantile, clipped to [1, 1.5].
-    So normal data get Student's interval, and skewed data get one longer side. With fewer
-    than 4 or more than 200 runs, the interval is not widened. The interval is NaN where all
-    runs are equal, and is cut off at `bounds`.
+    `values` has the shape (run, point). The interval is Student's, widened by skew. Each side
+    is multiplied by a factor: the quantile of the studentised bootstrap divided by Student's
+    quantile, clipped to [1, 1.5]. So normal data get about Student's interval, and for skewed
+    data one side is longer. With fewer than 4 or more than 200 runs, the interval is not
+    widened. The interval is NaN where all runs are equal, and is cut off at `bounds`.
     """
     check_level(level)
     values = finite_values(values, 2)
@@ -211,7 +211,7 @@ def proportion_interval(successes: float, n: int, level: float = 0.95) -> Interv
 def clopper_pearson(
     successes: np.ndarray, n: int, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return both limits of `proportion_interval` for an array of successes."""
+    """Return both limits of `proportion_interval` for an array of numbers of successes."""
     tail = (1 - level) / 2
     # The beta distribution is degenerate where none or all succeeded. These limits are
     # replaced below.
@@ -226,8 +226,8 @@ def stratified_resamples(
     """Resample runs with replacement within each task, and return (resample, run, task).
 
     This is rliable's bootstrap. Its percentile interval, which is `np.quantile` of a
-    statistic of the resamples, has too low a coverage with fewer than ten runs, so the
-    functions below correct it.
+    statistic of the resamples, has too low a coverage with fewer than ten runs, so
+    `interquartile_mean` widens it.
     """
     scores = finite_values(scores, 2)
     runs, tasks = scores.shape
@@ -288,7 +288,7 @@ def probability_of_improvement(
     if tasks != second.shape[1]:
         raise ValueError(
             "both sets of runs must have the same tasks, "
-            f"got {tasks} and {second.shape[1]}. Compare the common ones."
+            f"got {tasks} and {second.shape[1]}. Compare the tasks that both have."
         )
     gaps = first[:, None, :] - second[None, :, :]
     wins = float(((gaps > 0) + 0.5 * (gaps == 0)).mean())

@@ -1,8 +1,8 @@
 """The studies of the paper's appendix, all in Safety-Gymnasium.
 
-An ablation varies one config field in PointButton1. If the field has the value of the main
-experiments, the case is also one of Table 2, and both studies share its runs if they use the
-same folder. The study `iqn-vs-linear` trains WCSAC with the implicit and the dual (linear)
+An ablation varies one config field in PointButton1. A case in which this field has the value
+of Table 2 is also a case of Table 2, and the two studies share its runs if they have the same
+`--out`. The study `iqn-vs-linear` trains WCSAC with the implicit and the dual (linear)
 form of the cost critics.
 """
 
@@ -27,14 +27,14 @@ from orac.reports.tables import Table
 
 @dataclass(frozen=True)
 class Ablation:
-    """A config field, the values that the paper compares, and the agents that use it."""
+    """A config field, its values in the paper, and the agents that are trained with them."""
 
     name: str
     title: str
     field: str
     values: tuple[float, ...]
     row_name: str
-    """Format string of a value in the name of a table's row."""
+    """Format string that turns a value into a part of a row's name."""
     key: str
     """Name of the study in paper_results.json."""
     agents: tuple[str, ...] = ("orac",)

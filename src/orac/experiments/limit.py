@@ -1,8 +1,8 @@
 """The study `limit`: do runs with fresh seeds deliver policies that are within their limits?
 
 Every run trains with the preset that users get, delivers a policy and certifies it on fresh
-episodes. The presets were chosen with other seeds. Most cases have a companion, a second
-case in which the multiplier follows the critics, as in the paper.
+episodes. The presets were tuned with other seeds. Most cases have a companion, which is a
+second case in which the multiplier is adjusted to the critics' risk, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.tables import Table
 
 FIRST_SEED = 2000
-"""First seed of the cases that are not in `SECOND_BLOCK`. All settings were chosen with other
+"""First seed of the cases that are not in `SECOND_BLOCK`. All settings were tuned with other
 seeds."""
 SECOND_BLOCK = {"CityLearn": 2010}
-"""First seed of each case that was run with seeds from 2000 on before its preset was changed.
-The record contains the earlier runs as well (results/limit/first_block.csv)."""
+"""First seed of the cases that were run again after a change of their preset. Their first runs,
+with seeds from 2000 on, are in results/limit/first_block.csv."""
 COMPANION_SEEDS = 3
 """Number of seeds of each companion."""
 SPEED = 6.0
@@ -114,10 +114,11 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
         "The column 'certified' counts the runs whose delivered policy was shown, on fresh "
         "episodes, to be within the limit with 95 % confidence. Rewards and bounds were "
         "computed from these episodes. The Lagrange multiplier, the weight of the cost in "
-        "the actor's loss, is adjusted to the measured risk of whole episodes. In rows "
-        "with 'multiplier follows critics', it is adjusted to the risk that the critics "
-        "predict, as in the paper. The number after GuardedMaze is the probability of the "
-        f"guard.{standing_note(results)}",
+        "the actor's loss, is adjusted to the measured risk of whole episodes, and a run "
+        "delivers the best policy that it measured. In rows with 'multiplier follows "
+        "critics', the multiplier is adjusted to the risk that the critics predict, as in "
+        "the paper, and a run delivers its last policy. The number after GuardedMaze is "
+        f"the probability of the guard.{standing_note(results)}",
         *missing_notes(results),
     ]
     rows = tuple(_row(result) for result in results if result.finished)

@@ -1,8 +1,8 @@
 """The paper's numbers, and tables that compare our results with them.
 
-`paper_results.json` holds the numbers that are printed in the tables of "Optimistic
-Exploration for Risk-Averse Constrained Reinforcement Learning": means, and the spreads
-after the sign ±. Our numbers are means of the last evaluations over seeds, with 95 %
+`paper_results.json` contains the numbers in the tables of "Optimistic Exploration for
+Risk-Averse Constrained Reinforcement Learning": means, and spreads, which the paper prints
+after the sign ±. Our numbers are means over seeds of the last evaluations, with 95 %
 intervals.
 """
 

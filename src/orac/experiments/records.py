@@ -2,9 +2,10 @@
 
 A record is a folder, such as `results/table1/`, with runs.csv (one row per run), curves.csv
 (one row per evaluation), config.yaml (the config of each case) and commit (the commits of
-the code with which the runs were made). It has all numbers that the tables and figures of a
-study need, and its files are small enough for a repository. So the tables and figures can be
-made, and the study can be continued, without the run directories. `read_row` turns a run
+the code with which the runs were made). It has all numbers in the tables and figures of a
+study, and its files are small enough for a repository. So even without the run directories,
+the tables and figures can be made again, and finished runs need not be repeated. Only
+Figure 1 needs the run directories, because it draws trained policies. `read_row` turns a run
 directory into rows. No file of a record depends on where the run directories are.
 """
 
@@ -80,7 +81,7 @@ class Record:
         return recorded is not None and bool(recorded.row["finished"])
 
     def check(self, label: str, subject: str, config: Config) -> None:
-        """Raise a `ValueError` if a case is recorded with another config."""
+        """Raise a `ValueError` if the record has a run of this case with another config."""
         for key, run in self.runs.items():
             if key[0] == label:
                 check_same_settings(subject, config, {self.folder: run.config}, ADVICE)
@@ -128,10 +129,10 @@ def collect(
 ) -> list[CaseResults]:
     """Return the runs of each case, from the record in `folder` and from run directories.
 
-    The run directories are below `out`. Runs that are not finished in the record are read
-    from there and added to the record. `planned` are the runs that should exist, so that the
-    result lists those that are missing. A case that the user did not choose is included if
-    the record has runs of it.
+    The run directories are below `out`. Runs that are missing in the record, or unfinished
+    there, are read from their run directories and added to the record. `planned` are the
+    runs that should exist; the result lists the seeds of those that are missing. A case that
+    the user did not choose is included if the record has runs of it.
     """
     record = Record() if folder is None else read_record(folder, study)
     new = []
@@ -256,8 +257,8 @@ def _delivered_columns(run: Run) -> Row:
 def _certificate_columns(run: Run) -> Row:
     """Return the columns of runs.csv about a run's certificate.
 
-    A look is one attempt to certify a policy on fresh episodes. The numbers are those of
-    the last look.
+    A look is one attempt to certify a policy on fresh episodes. The numbers are from the
+    last look.
     """
     record = valid_certificate(run.path)
     if record is None:
@@ -285,7 +286,7 @@ def _certificate_columns(run: Run) -> Row:
 
 
 def _curves(run: Run, tails: Sequence[float]) -> Columns:
-    """Return the numbers that charts show, by key, with one value per evaluation."""
+    """Return the columns of curves.csv, with one value per evaluation."""
     curves: dict[str, SeedCurve] = {"reward/mean": evaluation_curve(run, "reward")}
     for name in run.cost_names:
         column = cost_column(name)

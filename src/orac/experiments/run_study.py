@@ -78,8 +78,8 @@ class StudyOptions:
     render_only: bool = False
     """Whether to train nothing, and only make tables and figures of the existing runs."""
     record: Path | None = None
-    """Folder of the record, if there is one. Runs that are finished there are not trained
-    again, and other runs are added to it."""
+    """Folder of the record, if there is one. Runs that are finished in the record are not
+    trained again. All other runs are added to it."""
 
 
 def run(study: Study, options: StudyOptions, log: Log = print) -> int:
@@ -168,7 +168,7 @@ def train(
 
 
 def make_backend(options: StudyOptions) -> Backend:
-    """Return the backend that the options name."""
+    """Return the backend that `--backend` names."""
     check_choice("--backend", options.backend, BACKENDS)
     jobs, threads, trackers = options.jobs, options.threads, options.trackers
     if options.backend == "ray":

@@ -63,10 +63,10 @@ Space = tuple[Parameter, ...]
 
 
 def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
-    """Return the search space in the file `path` or, if `path` is None, that of the preset.
+    """Return the search space in the file `path` or, if `path` is None, of the preset.
 
-    If both are None, the space of `general` is used for a config whose multiplier follows
-    episodes, and the space of `paper` for any other.
+    If both `path` and `preset` are None, a config whose multiplier follows episodes gets the
+    space of `general`, and any other config gets the space of `paper`.
     """
     if path is not None:
         return parse_space(serialization.read_yaml_file(path, "the space"), config)
@@ -77,7 +77,7 @@ def space_of(config: Config, preset: str | None, path: Path | None) -> Space:
 
 
 def parse_space(data: Any, config: Config) -> Space:
-    """Check a search space and return the parameters that the agent of the config uses.
+    """Check a search space and return its parameters, without fields that have no effect.
 
     Every choice and both ends of every range must be valid in the config.
     """
@@ -143,7 +143,7 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
         check_value(f"{key} of {name}", value, bool)
     if log and low <= 0:
         raise ValueError(
-            f"a logarithmic range must be above 0, but that of {name} starts at {low!r}."
+            f"a logarithmic range must be above 0, but the range of {name} starts at {low!r}."
         )
     if whole:
         if low != math.floor(low) or high != math.floor(high):
@@ -156,7 +156,11 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
 
 
 def has_effect(field: str, config: Config) -> bool:
-    """Return whether the agent of this config uses a field."""
+    """Return False if the agent of this config certainly does not use a field.
+
+    These are the fields of optimistic exploration, of pivots, and of constraints, for agents
+    that lack them. The result is True for all other fields.
+    """
     agent = config.agent
     if field.startswith("agent.exploration."):
         return agent.behaviour == "optimistic"

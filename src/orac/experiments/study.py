@@ -78,7 +78,8 @@ class Study:
     cases: tuple[Case, ...]
     make_tables: Callable[[Sequence[CaseResults]], list[Table]]
     make_figure: Callable[[Sequence[CaseResults], str], Any] | None = None
-    """Draws the results. The second argument is the kind of band: interval or half-std."""
+    """Function that draws the results. Its second argument is the kind of band: interval or
+    half-std."""
     evaluate_every: Callable[[int], int] | None = None
     """Function from the total steps to the steps between evaluations; None means that
     `evaluation.every` of the config is used."""
@@ -87,18 +88,18 @@ class Study:
     certifies: bool = False
     """Whether the delivered policy of every run is certified after training."""
     tails: tuple[float, ...] = ()
-    """Tails of the CVaRs in tables and figures, in addition to those of the constraints."""
+    """Tails of the CVaRs in tables and figures, in addition to the constraints' tails."""
     all_cases: tuple[Case, ...] = ()
-    """All cases of the study, if `cases` may have only those that the user chose; empty
-    before `with_settings` is called."""
+    """All cases of the study. `with_settings` sets this field, because it leaves only the
+    cases that the user chose in `cases`."""
 
 
 def steps_between_evaluations(total_steps: int) -> int:
     """Return the steps between evaluations in environments with long episodes.
 
     The 100 episodes of an evaluation take 40,000 steps in Safety-Gymnasium and 71,900 in
-    CityLearn, so a run has only 50 evaluations. A short run has fewer, because evaluations
-    are at least 10,000 steps apart.
+    CityLearn. Therefore a run has only 50 evaluations, or fewer if it is short, because
+    evaluations are at least 10,000 steps apart.
     """
     return max(10_000, total_steps // 50)
 

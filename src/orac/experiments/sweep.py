@@ -128,10 +128,10 @@ def _case(
     for field in fields:
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
-                f"{field} of a grid has its own key (seeds, algos, envs), but it is among "
-                "the fields to set or vary."
+                f"a grid must give {field} with its own key (seeds, algos or envs), but it "
+                "is among the fields to set or vary."
             )
-    # In labels, a field is named by its last part, unless that of another field is the same.
+    # Labels name a field by its last part, unless another varied field has the same last part.
     endings = [field.split(".")[-1] for field in varied]
     parts = [
         f"{ending if endings.count(ending) == 1 else field}={value}"
@@ -145,7 +145,7 @@ def _case(
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return the tables of a report, with a note about missing runs below the first."""
+    """Return the tables of a report, with a note about missing runs below the first table."""
     groups = tuple(result.group for result in results if result.runs)
     notes = missing_notes(results)
     if not groups:

@@ -2,10 +2,10 @@
 
 Table 1 compares three agents at two probabilities of a guard. The study `table1` uses the
 quantile critics of the paper's main text, and `table1-iqn` the implicit quantile networks of
-its appendix. All other settings are those of Appendix A. An evaluation is made every 10,000
+its appendix. All other settings are from Appendix A. An evaluation is made every 10,000
 steps and plays 100 episodes with the policy's mean action. A run converges if at least 90 %
-of the episodes take the long path in five evaluations in a row, and the first of these is the
-step at which it has converged. As in the paper, a run that never converges counts with its
+of the episodes take the long path in five evaluations in a row. It counts as converged at the
+step of the first of these evaluations. As in the paper, a run that never converges counts with its
 total number of steps. Only finished runs count, because others may still converge.
 
 Figure 1 shows the path that each agent takes in the runs of Table 1 with a guard in 15 % of
@@ -56,9 +56,9 @@ class Convergence:
     """The step at which a run converged, and how often it took the long path afterwards."""
 
     step: int | None
-    """Environment step of the first of the five evaluations; None if it did not converge."""
+    """Environment step of the first of the five evaluations; None without convergence."""
     later_share: float | None
-    """Share of the later evaluations that also reach 90 %; None if there are none."""
+    """Share of the later evaluations that also reach 90 %; None if there are no later ones."""
 
 
 def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
@@ -79,7 +79,7 @@ def convergence_of(run: RecordedRun) -> Convergence:
 
 
 def steps_to_converge(run: RecordedRun) -> int:
-    """Return the steps until convergence, or all steps if the run did not converge."""
+    """Return the step of convergence, or the total steps if the run did not converge."""
     step = convergence_of(run).step
     return run.config.training.total_steps if step is None else step
 
@@ -244,7 +244,7 @@ PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
 
 
 def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return the share of episodes on each path in the last evaluations of all seeds."""
+    """Return a table: for each agent, the share of last-evaluation episodes on each path."""
     rows = []
     for result in results:
         values = seed_values(result.group) if result.evaluated else {}
@@ -261,7 +261,7 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is that of the last checkpoint, which the last evaluation in the table
+    The policy is from the last checkpoint. It is the one that the last evaluation in the table
     measured. It cannot observe the guard. There is no figure if a run directory is missing,
     because a record has no policies.
     """

@@ -50,9 +50,9 @@ def make_case(
 ) -> Case:
     """Return the case of one agent in one environment.
 
-    `change` is a config field and its value in this case. With another value than in the
-    preset, the case has four seeds, as in the paper. With the same value, the case is one of
-    Table 2 and shares its runs.
+    `change` is a config field and its value in this case. If the preset has another value, the
+    case has four seeds, as in the paper. If it has the same value, the case is one of Table 2
+    and shares its runs.
     """
     config = presets.preset(algo, ENVIRONMENTS[env])
     # SAC-Lagrangian constrains the mean, so the tail has no effect on it.
@@ -123,7 +123,7 @@ def constrained_tail(result: CaseResults) -> float | None:
 def _charts(
     heading: str, results: Sequence[CaseResults], tails: Sequence[float], band: str
 ) -> list[LineChart]:
-    """Return the charts of one row. The heading has the environment, so the lines do not."""
+    """Return the charts of one row. The heading names the environment, so labels do not."""
     lines = []
     for result in results:
         agent, _, *changes = result.case.label.split(", ")

@@ -1,10 +1,10 @@
 """Search for the settings of an agent with the highest reward within the limits.
 
 A trial is one run in its own process. Optuna's TPE sampler proposes the settings of each
-trial. A trial is stopped early (pruned) if its evaluations during training are worse than
-those of most other trials. At the end of a trial, its delivered policy plays fresh episodes,
+trial. A trial is stopped early (pruned) if its evaluations during training are worse than in
+most other trials. At the end of a trial, its delivered policy plays fresh episodes,
 which measure the reward and the risk. The study is stored in a database, so the same command
-continues it after a stop, and several machines can share it.
+continues it after a stop. With `--storage`, several machines can share a study.
 """
 
 import json
@@ -91,9 +91,9 @@ def tune(
 ) -> int:
     """Run the trials that are missing, write the results and return the exit code.
 
-    The code is 0 if a trial is within the limits, 1 if none is, and `UNFINISHED` or that of
-    a signal if the search was stopped. `arguments` are added to the `orac train` command
-    that is printed at the end.
+    The code is 0 if a trial is within the limits, and 1 if none is. If the search was stopped,
+    it is 128 plus the signal's number, or `UNFINISHED` if the time budget was used up.
+    `arguments` are added to the `orac train` command that is printed at the end.
     """
     optuna = import_optuna()
     check_options(options)
@@ -118,7 +118,7 @@ def tune(
 
 
 def import_optuna() -> Any:
-    """Import Optuna; if it is not installed, the error names the extra to install."""
+    """Return the package Optuna, or raise an error that says how to install it."""
     optuna = import_extra("orac tune", "tune", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
@@ -136,7 +136,7 @@ def check_options(options: TuneOptions) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise a `ValueError` if the folder is not empty and not one of `orac tune`."""
+    """Raise a `ValueError` unless the folder is new, empty, or from an earlier `orac tune`."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder to write to, got the file {out}.")
     if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
@@ -144,7 +144,7 @@ def check_folder(out: Path) -> None:
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
             return
         raise ValueError(
-            f"--out must be a new folder or that of an earlier `orac tune`, got {out}, "
+            f"--out must be a new folder or one of an earlier `orac tune`, got {out}, "
             "which has other files. Choose another one."
         )
 
@@ -172,7 +172,8 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ValueError(
             "--storage must be the URL of a database that Optuna can open, such as "
-            f"sqlite:////shared/study.db or postgresql://user@host/name, but: {reason}."
+            f"sqlite:////shared/study.db or postgresql://user@host/name. Optuna could not open "
+            f"it: {reason}."
         ) from error
     settings = settings_of(config, space)
     known = study.user_attrs.get("settings")
@@ -181,11 +182,12 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
         study.set_user_attr("token", uuid.uuid4().hex)
     elif changes := differences(settings, known):
         field, (ours, theirs) = next(iter(changes.items()))
-        more = f" and {len(changes) - 1} other settings differ" * (len(changes) > 1)
+        more = f", and {len(changes) - 1} more settings differ" * (len(changes) > 1)
         raise ValueError(
-            f"all trials of a study must have the same settings, but {field} is {ours!r} "
-            f"now and {theirs!r} in the study {name}{more}. Repeat its command, or choose "
-            "another --out (with --storage, another --study-name)."
+            "all trials of a study must have the same config and search space, but "
+            f"{field} is {ours!r} now and {theirs!r} in the study {name}{more}. Run the "
+            "command that started the study, or choose another --out (with --storage, "
+            "another --study-name)."
         )
     # With the same seed, the sampler would propose the trials of an earlier call again.
     seed = config.seed
@@ -196,7 +198,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
 
 
 def settings_of(config: Config, space: Space) -> dict[str, Any]:
-    """Return the config and the search space, which all trials share, as JSON values."""
+    """Return what all trials of a study share, as JSON values: config and search space."""
     searched = {
         parameter.name: [*parameter.choices]
         or [parameter.low, parameter.high, parameter.log, parameter.whole]
@@ -210,7 +212,7 @@ def settings_of(config: Config, space: Space) -> dict[str, Any]:
 
 
 def differences(ours: Mapping[str, Any], theirs: Any) -> dict[str, tuple[Any, Any]]:
-    """Return our and their value of each setting that differs, by name."""
+    """Return the settings that differ, by name, each with our value and theirs."""
     names = overrides.differing_names([ours, theirs])
     return {name: (ours.get(name), theirs.get(name)) for name in names}
 
@@ -230,7 +232,7 @@ def check_same_study(study: Any, options: TuneOptions) -> None:
     if not isinstance(known, dict) or known.get("token") != token:
         raise ValueError(
             f"{options.out} has the trials of another study"
-            f"{' or database' if options.storage else ''}. Choose another --out, or repeat "
+            f"{' or database' if options.storage else ''}. Choose another --out, or give "
             "the --storage and --study-name of the earlier call."
         )
 
@@ -270,8 +272,11 @@ class Tuner:
             while True:
                 over = time.monotonic() - started >= 3600 * self._options.budget_hours
                 if not stopping and (signals or over):
-                    stopping = "interrupted" if signals else "budget used"
-                    self._log(f"Stopping ({stopping}): every trial saves first.")
+                    stopping = "interrupted" if signals else "time budget used up"
+                    self._log(
+                        f"Stopping ({stopping}). Each running trial first saves a "
+                        "checkpoint."
+                    )
                     backend.stop()
                 while not stopping and backend.free:
                     if not self._start_next(backend, interrupted):
@@ -294,7 +299,7 @@ class Tuner:
         return bool(stopping) and bool(self._missing() or self._unfinished_here())
 
     def _propose_preset(self) -> None:
-        """Queue the unchanged config as the first trial."""
+        """Queue the unchanged config as the first trial, if its values are in the space."""
         values = {p.name: value_in(self._config, p) for p in self._space}
         outside = [name for name, value in values.items() if value is None]
         if outside and not self._study.get_trials(deepcopy=False):
@@ -306,7 +311,7 @@ class Tuner:
             self._study.enqueue_trial(values, skip_if_exists=True)
 
     def _missing(self) -> int:
-        """Return how many trials have not started yet."""
+        """Return how many trials still have to start."""
         waiting = self._optuna.trial.TrialState.WAITING
         trials = self._study.get_trials(deepcopy=False)
         started = sum(trial.state != waiting for trial in trials)
@@ -402,7 +407,7 @@ class Tuner:
             self._fail(trial, outcome.error)
 
     def _record(self, run: PlannedRun, reward: float, risks: Sequence[float]) -> None:
-        """Store the reward, the risks and the distances of the risks from their limits."""
+        """Store the reward and the risks, and how far each risk is above its limit."""
         trial = self._trials[run]
         trial.set_user_attr("reward", reward)
         trial.set_user_attr("risks", [*risks])
@@ -556,7 +561,7 @@ def trials_table(
 
 
 def trial_notes(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
-    """Return sentences about the trials that the table leaves out."""
+    """Return notes on the trials that the table leaves out."""
     above = sum(not point.feasible for point in points)
     states = [trial.state.name for trial in trials]
     parts = [

@@ -119,9 +119,10 @@ def make_env(run: Run) -> Environment:
 
 
 def make_policy(run: Run, env: Environment) -> Callable[[Any], Any] | None:
-    """Return the policy of a run, or the rule that it evaluates, as a function.
+    """Return a function from observations to actions: the policy of a run.
 
-    The function maps observations to actions. Returns None for a run without a checkpoint.
+    For a saved evaluation of a rule, it is the rule. Returns None for a run without a
+    checkpoint.
     """
     if run.rule is not None:
         return jax.jit(make_baseline(run.config.env.id, run.rule, env))
@@ -154,15 +155,16 @@ def _training_path(run: Run) -> Path:
 
 @lru_cache(maxsize=32)
 def _state_template(env: Environment, config: Config) -> Any:
-    """Return the part of a training state that pictures need, which all seeds share.
+    """Return a template of the parts of a training state that pictures need.
 
-    It has no replay and no measurements, and only the shapes of the other arrays.
+    The template is the same for all seeds. It has no replay and no measured episodes. Only
+    the candidates are real arrays; all other arrays have only a shape and a type.
     """
     learner = learner_for(env.spec, config)
     make = partial(device_loop.init, env=env, learner=learner, config=config)
     state = jax.eval_shape(make, jax.random.key(0))
-    # The candidates are made here, because `eval_shape` would turn their doubles into
-    # floats.
+    # The candidates are made here, because `eval_shape` would turn their float64 arrays
+    # into float32.
     candidates = delivery.init(state.agent, config) if state.candidates else ()
     return state._replace(replay=(), measured=(), candidates=candidates)
 

@@ -45,8 +45,8 @@ class Line:
     num_seeds: int
     curve: Curve
     seed_curves: tuple[SeedCurve, ...] = ()
-    """Curve of each seed, drawn faintly. It is empty for one seed, for a rule (a hand-coded
-    baseline) and for a profile."""
+    """Curve of each seed, which HTML pages draw faintly; empty for a single seed, for a rule
+    (a hand-coded baseline) and for a performance profile."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class LineChart:
     note: str = ""
     marks: tuple[Mark, ...] = ()
     wide_until: int = 0
-    """If above 0, the chart has the page's width and its x axis ends at this step."""
+    """If above 0, the chart has the page's width and its x axis goes from 0 to this step."""
 
     @property
     def x_range(self) -> tuple[float, float] | None:
-        """Range of the x axis; None if it is chosen from the points when they are drawn.
+        """Range of the x axis; None if the drawing library chooses it.
 
-        If all points have the same x, the axis starts at 0, because otherwise it would only
-        show a tiny range around them.
+        The axis of a wide chart starts at 0. So does the axis of a chart whose points all
+        have the same x, because it would otherwise show only a tiny range around them.
         """
         steps = np.concatenate([[], *(line.curve.x for line in self.lines)])
         end = self.wide_until or (steps[0] if len(np.unique(steps)) == 1 else 0)
@@ -112,13 +112,13 @@ class LineChart:
 
 @dataclass(frozen=True, eq=False)
 class HistogramRow:
-    """Distribution of one group's episode costs."""
+    """Distribution of the episode costs of one group, or of one evaluation."""
 
     label: str
     num_seeds: int
-    """Number of seeds in the group; 0 for a single evaluation, which has no group."""
+    """Number of evaluated seeds in the group; 0 for a single evaluation, which has no group."""
     counts: np.ndarray
-    """Episodes in each bin."""
+    """Number of episodes in each bin."""
     var: float
     cvar: float
     tail: float
@@ -130,7 +130,7 @@ class HistogramRow:
 
         The heights differ, so that both marks are visible if VaR equals CVaR.
         """
-        label = f"CVaR {self.cvar:.4g} at {self.tail:g}"
+        label = f"CVaR {self.cvar:.4g} at tail {self.tail:g}"
         var = ("VaR", self.var, 0.9, f"VaR {self.var:.4g}")
         return [var, ("CVaR", self.cvar, 0.6, label)]
 
@@ -151,7 +151,7 @@ Chart = LineChart | CostHistogram
 
 
 def report_charts(groups: Sequence[Group]) -> list[Chart]:
-    """Return the charts of one environment's groups that are not empty."""
+    """Return the charts of one environment's groups, without empty charts."""
     charts = [
         *overview_charts(groups),
         *(cost_histogram(groups, name) for name in cost_names(groups)),
@@ -222,7 +222,7 @@ def _last_step(groups: Sequence[Group]) -> int:
 
 
 def _measures(groups: Sequence[Group], name: str) -> str:
-    """Return the risk measures of a cost, as text."""
+    """Return the risk measures in the constraints on a cost, as text."""
     constraints = [c for c in constraints_of(groups) if c.name == name]
     return ", ".join(dict.fromkeys(str(c.measure) for c in constraints))
 
@@ -271,8 +271,8 @@ def learning_charts(
 ) -> list[LineChart]:
     """Return charts of reward, mean cost and CVaR of cost in evaluations against steps.
 
-    `heading` is the first part of the first title. `tails` are the tails of CVaR, by default
-    those of the groups' constraints on that cost. `band` is one of `report_metrics.BANDS`.
+    `heading` is the first part of the first title. `tails` are the tails of CVaR; by default,
+    each cost has those of its constraints. `band` is one of `report_metrics.BANDS`.
     Groups without runs are left out.
     """
     groups = [group for group in groups if group.runs]
@@ -307,11 +307,11 @@ def training_charts(groups: Sequence[Group]) -> list[LineChart]:
 
 
 def constraint_charts(groups: Sequence[Group]) -> list[LineChart]:
-    """Return the charts of a constraint's risk that show why its multiplier moves.
+    """Return the charts of each constraint's risk that show why its multiplier changes.
 
-    One shows the risk in the window, which has the last episodes of the deployed policy and
-    exists only if the multiplier follows episodes. The other shows the risk that the critics
-    predict, in their units.
+    If the multiplier is adjusted to measured episodes, one chart shows the risk in the
+    window of the last measured episodes of the deployed policy. Another chart shows the risk
+    that the critics predict, in the critics' units (discounted costs).
     """
     charts = []
     runs = [run for group in groups for run in group.runs]
@@ -345,8 +345,8 @@ def curve_chart(
 ) -> LineChart:
     """Return the chart of a number against environment steps, averaged over seeds.
 
-    `read` returns the curve of one run. `key` is the key of the number, from which
-    `report_metrics.bounds_of` finds its range. `band` is one of `report_metrics.BANDS`.
+    `read` returns the curve of one run. From `key`, the key of the number,
+    `report_metrics.valid_range` finds its range. `band` is one of `report_metrics.BANDS`.
     """
     end = _last_step(groups)
     lines = [_group_line(group, key, read, band, end) for group in groups]
@@ -413,7 +413,7 @@ def _profile_chart(
         seeds = np.full(len(thresholds), profile.n)
         curve = Curve(thresholds, profile.estimate, profile.low, profile.high, seeds)
         lines.append(Line(label, profile.n, curve))
-    side = f"{'higher curves' if metric.better == 'higher' else 'lower'} are better"
+    side = f"{metric.better} curves are better"
     title = f"Share of seeds with a {metric.title} above x ({side})"
     shape = {"limit_axis": "x", "is_share": True, "is_stepped": True}
     return LineChart(title, metric.title, tuple(lines), tuple(limits), **shape)
@@ -485,7 +485,7 @@ def _histogram(
 
 
 def pooled_costs(group: Group, name: str) -> np.ndarray:
-    """Return one cost of the episodes of all last evaluations of a group.
+    """Return one cost of every episode in the last evaluations of a group's runs.
 
     Evaluations with a non-finite episode are left out.
     """

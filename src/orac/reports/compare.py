@@ -3,8 +3,8 @@
 `find_wins` finds the best group of an environment for each metric, and `compare` makes
 tables about two sets of runs. One group is clearly ahead of another if the interval of the
 difference of their means excludes 0. If all seeds of each group have the same value, there
-is no such interval. Then the interval of the probability of improvement must exclude 0.5.
-Runs are never paired by seed.
+is no such interval. Then the interval of the probability that a run of one group is better
+than a run of the other must exclude 0.5. Runs are never paired by seed.
 """
 
 import math
@@ -26,12 +26,12 @@ from orac.reports.report_metrics import (
     LEVEL,
     Metric,
     SeedValues,
-    bounds_of,
     common_tails,
     env_metrics,
     seed_mean,
     seed_values,
     summary_metrics,
+    valid_range,
 )
 from orac.reports.run_reader import (
     Group,
@@ -63,16 +63,17 @@ def _lead(
 
 @dataclass(frozen=True)
 class Win:
-    """The best mean of one metric, and how clearly it beats the others."""
+    """The groups with the best mean of one metric, and which groups they clearly beat."""
 
     title: str
     best: tuple[str, ...]
     """Labels of the groups that share the best mean; usually one."""
     value: Interval
+    """The best mean, with its interval."""
     ahead_of: tuple[str, ...]
-    """Labels of the groups that the best is clearly ahead of."""
+    """Labels of the other groups that the best are clearly ahead of."""
     unclear: tuple[str, ...]
-    """Labels of the groups that the best is not clearly ahead of."""
+    """Labels of the other groups that the best are not clearly ahead of."""
 
     @property
     def is_clear(self) -> bool:
@@ -160,7 +161,7 @@ def config_table(groups: Sequence[Group]) -> Table | None:
     """Return a table of the fields in which the configs differ; None if there are none.
 
     A rule (a hand-coded baseline) uses only the environment and the constraints of its
-    config, so its other cells have a dash.
+    config. In the rows of all other fields except `algo`, its cells have a dash.
     """
     for_rules = ("algo", "env", "constraints")
     trained = [group for group in groups if not group.is_rule]
@@ -210,19 +211,19 @@ class Difference:
             return "A higher" if self.lead > 0 else "A lower"
         if self.difference.low is not None:
             return "unclear"
-        return f"{'one seed' if self.difference.n == 1 else 'all seeds equal'}: unclear"
+        return f"{'one seed' if self.difference.n == 1 else 'same value for all seeds'}: unclear"
 
 
 def compare(
     ours: str | os.PathLike[str], theirs: str | os.PathLike[str]
 ) -> list[Table]:
-    """Return tables that compare the runs below `ours` (A) with those below `theirs` (B)."""
+    """Return tables that compare the runs in `ours` (A) with those in `theirs` (B)."""
     sides = read_results([ours]), read_results([theirs])
     paths = [{run.path.resolve() for run in side.runs} for side in sides]
     shared = sorted(paths[0] & paths[1])
     if shared:
         raise ValueError(
-            f"A and B must be different runs, but both hold {shared[0]}"
+            f"A and B must be different runs, but both contain {shared[0]}"
             f"{f' and {len(shared) - 1} more' if len(shared) > 1 else ''}. "
             "Name two directories that have no run in common."
         )
@@ -252,7 +253,7 @@ def match_groups(
     """Return the pairs to compare, and notes on groups that have no counterpart.
 
     Groups are paired by environment and label. If each side has one group in an
-    environment, these two are paired whatever their labels are.
+    environment, these two are paired even if their labels differ.
     """
     pairs, notes = [], []
     sides = ours.by_env(), theirs.by_env()
@@ -294,7 +295,7 @@ def find_differences(groups: tuple[Group, Group]) -> list[Difference]:
             continue
         ours, theirs = (known[key] for known in values)
         both = np.concatenate([ours, theirs])
-        ends = [bounds_of(key, both, group) for group in groups]
+        ends = [valid_range(key, both, group) for group in groups]
         bounds = min(low for low, _ in ends), max(high for _, high in ends)
         difference = difference_interval(ours, theirs, LEVEL, bounds)
         lead = _lead(sign * ours, sign * theirs, by_ranks=bool(metric.better))
@@ -325,9 +326,9 @@ def _difference_table(groups: tuple[Group, Group]) -> Table:
         f"{', '.join(sides)}. The numbers are means over seeds with {100 * LEVEL:g} % "
         "intervals. P(A better) is the probability that a run of A beats a run of B; ties "
         "count half. A difference is clear if its interval excludes 0 or, if all seeds of "
-        "each side are equal, if the interval of P(A better) excludes 0.5. The interval of "
-        "the difference is Welch's t interval. The interval of P(A better) uses only ranks "
-        "and stays wide with few seeds."
+        "each side have the same value, if the interval of P(A better) excludes 0.5. The "
+        "interval of the difference is Welch's t interval. The interval of P(A better) uses "
+        "only ranks and stays wide with few seeds."
     )
     columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
     return Table(f"A and B in {groups[0].env_id}", columns, rows, (note,))

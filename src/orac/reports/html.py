@@ -1,9 +1,9 @@
 """Make the HTML report: one file with tables, plotly charts, pictures and configs.
 
 The page works offline. It contains plotly.js, and its content security policy makes the
-browser refuse every network request. Text from runs is always escaped. The package plotly is
-only needed for the source of plotly.js (`plotly_source`), because `plotly_figures` returns
-charts as plain lists and dicts.
+browser refuse every network request. In the HTML, text from runs is always escaped. The package
+plotly is only needed for the source of plotly.js (`plotly_source`), because `plotly_figures`
+returns charts as plain lists and dicts.
 """
 
 import base64
@@ -25,7 +25,7 @@ from orac.reports.run_reader import Group, Results, count, full_label
 from orac.reports.tables import Table, to_html
 
 _PICTURE_BYTES = 3_000_000
-"""Maximum total size of the PNG files in a page. The page names files that do not fit."""
+"""Maximum total size of the PNG files on disk that a page includes. It names the others."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -40,7 +40,7 @@ def make_page(
 
     `env_tables` has the tables above and below the charts of each environment. `configs` is
     the table of differences between configs, if there are any. The page includes the PNG
-    files in `roots`, in the run directories and in the parents of these.
+    files in `roots`, in the run directories and in their parent directories.
     """
     plots: list[dict[str, Any]] = []
     sections = []
@@ -141,7 +141,7 @@ def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
 
 
 def _pictures(results: Results, roots: Sequence[Path]) -> str:
-    """Return a section with the PNG files in `roots`, run directories and their parents."""
+    """Return a section with the PNG files in `roots`, the run directories and their parents."""
     runs = [run.path for run in results.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}

@@ -69,7 +69,7 @@ def new_figure(
 
 
 def figure_bytes(figure: Any, format: str, **options: Any) -> bytes:
-    """Return a figure as the content of a file, such as a "png" or a "pdf".
+    """Return the bytes of a file with the figure, in a format such as "png" or "pdf".
 
     `options` are arguments of `savefig`.
     """
@@ -139,14 +139,14 @@ def _draw_line(
 ) -> None:
     curve, colour = line.curve, COLOURS[style % len(COLOURS)]
     suffix = f" ({count(line.num_seeds, 'seed')})" if show_seeds else ""
-    look = {
+    style_options = {
         "label": f"{line.label}{suffix}",
         # A line through one point would be invisible.
         "marker": "." if len(curve.x) == 1 else "",
         "drawstyle": "steps-post" if chart.is_stepped else "default",
     }
     dash = _DASHES[style % len(_DASHES)]
-    axes.plot(curve.x, curve.mean, dash, color=colour, **look)
+    axes.plot(curve.x, curve.mean, dash, color=colour, **style_options)
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
     at = curve.lone_points
     if len(at):
@@ -191,15 +191,18 @@ def draw_histogram(
 
 
 def draw_curves(
-    found: Sequence[LineChart], labels: Sequence[str] = (), title: str = "", **look: Any
+    found: Sequence[LineChart],
+    labels: Sequence[str] = (),
+    title: str = "",
+    **options: Any,
 ) -> Any:
     """Draw line charts as one figure with three panels in a row.
 
-    `look` has further arguments of `draw_line_charts`.
+    `options` are further arguments of `draw_line_charts`.
     """
     starts = range(0, len(found), _COLUMNS)
     rows = [found[start : start + _COLUMNS] for start in starts]
-    return draw_line_charts(rows, labels, title, **look)
+    return draw_line_charts(rows, labels, title, **options)
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Convert charts to plotly's data and layout, for HTML pages.
 
 Data and layout are plain lists and dicts, so this module does not need the package plotly.
-Text from runs is always escaped.
+Labels of groups and hover texts are escaped, because plotly interprets some HTML in them.
 """
 
 import html
@@ -103,7 +103,7 @@ def _trace(x: np.ndarray, y: np.ndarray, mode: str, **more: Any) -> dict[str, An
 
 
 def _hover_texts(curve: Curve, spec: str) -> list[str]:
-    """Return the hover text of each point: mean, interval and number of samples."""
+    """Return the hover text of each point: mean, interval, and number of seeds or episodes."""
     texts, unit = [], curve.unit
     columns = curve.mean, curve.low, curve.high, curve.count
     for mean, low, high, number in zip(*(x.tolist() for x in columns), strict=True):
@@ -111,7 +111,9 @@ def _hover_texts(curve: Curve, spec: str) -> list[str]:
             band = f"[{low:{spec}}, {high:{spec}}]"
             texts.append(f"{mean:{spec}} {band}, {count(number, unit)}")
         else:
-            reason = f"one {unit}" if number == 1 else f"all {number} {unit}s equal"
+            reason = (
+                f"one {unit}" if number == 1 else f"same value for all {number} {unit}s"
+            )
             texts.append(f"{mean:{spec}} ({reason})")
     return texts
 
@@ -190,7 +192,7 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
                     "color": INK,
                     "opacity": 1,
                 },
-                "hovertemplate": f"{name} at {row.tail:g}: {cost:.4g}<extra></extra>",
+                "hovertemplate": f"{name} at tail {row.tail:g}: {cost:.4g}<extra></extra>",
             }
             data.append(mark)
         layout["shapes"] += [limit_line("x", limit, axis) for limit in row.limits]

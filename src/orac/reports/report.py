@@ -36,8 +36,8 @@ SUFFIXES = {".html": "html", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 FORMATS = tuple(SUFFIXES.values())
 
 Values = Sequence[tuple[Group, SeedValues]]
-"""Groups of one environment, each with its `seed_values`. The CVaRs are at the groups'
-`common_tails`."""
+"""Groups of one environment, each with its `seed_values`. The tails of the CVaRs are the
+`common_tails` of all these groups."""
 
 
 def write(
@@ -163,11 +163,12 @@ def _result_table(values: Values) -> Table:
     note = (
         "The numbers are means over seeds of each seed's last evaluation, with "
         f"{100 * LEVEL:g} % intervals; each seed is one sample. There is no interval for one "
-        "seed, or if all seeds are equal. The cell of a limit says within if the whole "
+        "seed, or if all seeds have the same value. The column limit says within if the whole "
         "interval of the risk is at or below the limit, broken if the whole interval is above "
-        "it, and undecided otherwise. Intervals of shares are clipped to "
-        "[0, 1]. Intervals of costs that were never negative are clipped at 0, and intervals "
-        "of costs and lengths at the maximum that the environment declares."
+        "it, and undecided otherwise; without an interval, it says on which side of the limit "
+        "the risk is. Intervals of shares are clipped to [0, 1]. Intervals of costs that were "
+        "never negative are clipped at 0, and intervals of costs and lengths at the maximum "
+        "that the environment declares."
     )
     return Table(f"Results in {groups[0].env_id}", columns, tuple(rows), (note,))
 
@@ -192,7 +193,7 @@ def _limits_cell(group: Group, values: SeedValues) -> str:
 def _limit_verdict(risk: Interval, limit: float) -> str:
     if risk.low is None or risk.high is None:
         side = "below" if risk.estimate <= limit else "above"
-        return f"{side}, {'one seed' if risk.n == 1 else f'all {risk.n} seeds equal'}"
+        return f"{side}, {'one seed' if risk.n == 1 else f'same value for all {risk.n} seeds'}"
     if risk.high <= limit:
         return "within"
     return "broken" if risk.low > limit else "undecided"
@@ -215,9 +216,9 @@ def _winner_table(groups: Sequence[Group]) -> Table | None:
     note = (
         "An agent is clearly ahead if the interval of the difference excludes 0, at "
         f"{100 * LEVEL:g} % for all pairs of a row together (Bonferroni). If all seeds of "
-        "both agents are equal, there is no interval and a rank test decides. The rank test "
-        "needs at least five seeds, or more if there are more than two agents. With one "
-        "seed, no agent is clearly ahead."
+        "each agent have the same value, there is no interval and a rank test decides. The "
+        "rank test needs at least five seeds, or more if there are more than two agents. With "
+        "one seed, no agent is clearly ahead."
     )
     columns = ("metric", "best", "mean", "clearly ahead of", "not clearly ahead of")
     title, notes = f"Who wins where in {groups[0].env_id}", (describe_wins(wins), note)
@@ -251,7 +252,7 @@ def _interquartile_table(values: Values) -> Table | None:
         "The interquartile mean is the mean of the middle half of the seeds, so one failed "
         "seed hardly changes it. With fewer than four seeds, no seed is left out, so the "
         "interquartile mean is the mean. There is no row for hand-coded policies or for "
-        "agents with one seed. Intervals are clipped in the same way as those of means."
+        "agents with one seed. Intervals are clipped as in the table of results."
     )
     columns = ("agent", "seeds", *(x.title for x in metrics))
     title = f"Interquartile means in {values[0][0].env_id}"

@@ -1,11 +1,11 @@
 """Define the metrics of a report, and compute their statistics over seeds.
 
-A `Metric` has a title, a valid range, and says whether higher or lower values are better.
-`seed_values` returns the values of a group's last evaluations by the keys of
+A `Metric` has a title and a valid range, and says whether higher or lower values are better.
+`seed_values` returns the values of a group's last evaluations, with the keys of
 `evaluation.episodes.summarise`, and `average_curves` averages learning curves. For means and
 intervals, each seed is one sample (see `evaluation.seed_intervals`); only `single_run_curve`
 uses the episodes of one run as samples. Intervals over seeds are clipped to the range that
-`bounds_of` returns.
+`valid_range` returns.
 """
 
 import math
@@ -42,8 +42,8 @@ LEVEL = 0.95
 BANDS = ("interval", "half-std")
 """Kinds of bands: 95 % interval of the mean, or half a standard deviation each way."""
 BOOTSTRAP_DRAWS = 2_000_000
-"""Maximum number of episodes drawn for a bootstrap interval. It is exceeded if 40 resamples,
-which are always drawn, have more episodes."""
+"""Maximum number of episodes drawn for a bootstrap interval, unless 40 resamples, the minimum,
+have more episodes."""
 _NON_NEGATIVE = ("cost", "length", "episodes", "train/", "constraint/multiplier")
 """Prefixes of the keys of numbers that normally are not negative."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
@@ -61,6 +61,7 @@ class Metric:
     """One number of a report."""
 
     key: str
+    """Key of the number in the summary of an evaluation."""
     title: str
     better: Better = "lower"
     cost: str = ""
@@ -75,7 +76,7 @@ REWARD = Metric("reward/mean", "reward", "higher")
 
 
 def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
-    """Return the metrics that a report shows for one environment: reward, then costs."""
+    """Return the metrics in the table of results of one environment: reward, then costs."""
     found = [REWARD]
     tails = common_tails(groups)
     for name in cost_names(groups):
@@ -83,7 +84,7 @@ def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
         risks = {c.risk for c in constraints_of(groups) if c.name == name}
         titles = {"mean": f"mean {noun}"}
         for tail in tails.get(name, ()):
-            titles[f"cvar_{tail:g}"] = f"CVaR at {tail:g} of {noun}"
+            titles[f"cvar_{tail:g}"] = _cvar_title(noun, tail)
         if risks - {"cvar", "mean"}:
             titles["risk"] = f"constrained risk of {noun}"
         if risks:
@@ -93,15 +94,26 @@ def summary_metrics(groups: Sequence[Group]) -> list[Metric]:
     return found
 
 
+def _cvar_title(noun: str, tail: float) -> str:
+    return f"CVaR of {noun} at tail {tail:g}"
+
+
 def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
     """Return the metrics that training optimises: the reward and each constrained risk."""
     found = [REWARD]
-    risks: dict[str, set[str]] = {}
+    titles: dict[str, set[str]] = {}
     for constraint in constraints_of(groups):
-        risks.setdefault(constraint.name, set()).add(str(constraint.measure))
-    for name, measures in risks.items():
-        risk = measures.pop() if len(measures) == 1 else "own constrained risk"
-        title = f"{risk} of {cost_noun(name)}"
+        noun = cost_noun(constraint.name)
+        title = f"{constraint.measure} of {noun}"
+        if constraint.risk == "cvar" and constraint.tail < 1:
+            title = _cvar_title(noun, constraint.tail)
+        titles.setdefault(constraint.name, set()).add(title)
+    for name, several in titles.items():
+        title = (
+            several.pop()
+            if len(several) == 1
+            else f"constrained risk of {cost_noun(name)}"
+        )
         found.append(Metric(f"{cost_column(name)}/risk", title, cost=name))
     return found
 
@@ -144,7 +156,7 @@ def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
     return {name: sorted(x for x in values if x < 1) for name, values in tails.items()}
 
 
-def bounds_of(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
+def valid_range(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
     """Return the range in which a mean of the values must lie.
 
     Shares are in [0, 1], and the environment's own metrics in their declared range. Counts
@@ -200,9 +212,9 @@ def seed_values(
 ) -> dict[str, np.ndarray]:
     """Return the numbers of the last evaluations by key, with one value per evaluated run.
 
-    `tails` are the CVaR tails by cost, by default those of the group's constraints. All
-    values of a run are NaN if its last evaluation has a non-finite episode, because the
-    finite episodes by themselves would misrepresent the policy.
+    `tails` are the CVaR tails by cost. By default, each cost has the tails of the group's
+    constraints. All values of a run are NaN if its last evaluation has a non-finite episode,
+    because the finite episodes by themselves would misrepresent the policy.
     """
     tails = common_tails([group]) if tails is None else tails
     wanted = sorted({tail for values in tails.values() for tail in values})
@@ -228,7 +240,7 @@ def seed_mean(
     numbers = values.get(key, np.empty(0))
     if not len(numbers) or not np.isfinite(numbers).all():
         return None
-    return statistic(numbers, LEVEL, bounds_of(key, numbers, group))
+    return statistic(numbers, LEVEL, valid_range(key, numbers, group))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,13 +287,13 @@ def evaluation_curve(
 ) -> SeedCurve:
     """Return the steps of a run's evaluations, and the mean of a column in each.
 
-    With `measure`, its risk is returned instead of the mean. The value is NaN for an
-    evaluation with a non-finite episode. For a `RecordedRun`, `measure` must be a
-    CVaR.
+    With `measure`, this risk measure of the column is returned instead of the mean. The value
+    is NaN for an evaluation with a non-finite episode. For a `RecordedRun`, `measure` must be
+    a CVaR.
     """
     if isinstance(run, RecordedRun):
-        of = "mean" if measure is None else f"cvar_{measure.parameter:g}"
-        return recorded_curve(run, f"{column}/{of}")
+        statistic = "mean" if measure is None else f"cvar_{measure.parameter:g}"
+        return recorded_curve(run, f"{column}/{statistic}")
     if not len(run.evaluations.get(column, ())):
         return np.empty(0), np.empty(0)
     steps, starts = np.unique(run.evaluations["env_steps"], return_index=True)
@@ -308,7 +320,8 @@ def recorded_curve(run: Run, key: str) -> SeedCurve:
 def single_run_curve(run: Run, column: str, measure: RiskMeasure) -> Curve:
     """Return the risk in each evaluation of one run, with a band over its episodes.
 
-    The band is a 95 % bootstrap interval: it shows how much the risk varies by chance.
+    The band is a 95 % bootstrap interval, which shows how much the risk would vary if other
+    episodes were played.
     """
     steps, values = evaluation_curve(run, column, measure)
     known = np.isfinite(values)
@@ -341,15 +354,15 @@ def average_curves(
 ) -> Curve:
     """Return the mean over seeds and its band at every step at which a seed has a value.
 
-    `key` is the key of the number, from which `bounds_of` finds the range to which the band
-    is clipped. `band` is one of `BANDS`.
+    The band is clipped to the range that `valid_range` finds for `key`, the key of the
+    number. `band` is one of `BANDS`.
     """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)
     for row, (at, known) in zip(values, curves, strict=True):
         row[np.searchsorted(steps, at)] = known
     finite = np.isfinite(values)
-    bounds = bounds_of(key, values[finite], group) if finite.any() else (0.0, 0.0)
+    bounds = valid_range(key, values[finite], group) if finite.any() else (0.0, 0.0)
     mean, low, high = np.full((3, len(steps)), np.nan)
     # Not every seed has a value at every step. Steps at which the same seeds have values
     # are computed together.

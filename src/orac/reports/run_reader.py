@@ -306,8 +306,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def check_episode_numbers(evaluations: Columns, file: Path) -> None:
     """Raise an error unless the episodes of each evaluation are numbered 0, 1, 2, ...
 
-    Rows that were copied from elsewhere, or that are missing, would otherwise count as an
-    evaluation of this run.
+    Otherwise, an evaluation with missing rows, or with rows that were copied from elsewhere,
+    would be used without a warning.
     """
     steps, numbers = evaluations["env_steps"], evaluations["episode"]
     rows = np.arange(len(steps))
@@ -446,8 +446,8 @@ def read_columns(file: Path) -> Columns:
         return dict(zip(names, values.T, strict=True))
     except ValueError as error:
         raise ValueError(
-            f"{file} must have {len(names)} numbers in each row, but: {error}. "
-            "Restore the file."
+            f"{file} must have {len(names)} numbers in each row. Reading it failed: "
+            f"{error}. Restore the file."
         ) from error
 
 

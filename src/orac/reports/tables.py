@@ -58,13 +58,13 @@ def span(values: Sequence[float]) -> str:
 def cell(interval: Interval | None) -> str:
     """Format a mean with its interval; None becomes a dash.
 
-    There is no interval for one seed, or if all seeds are equal. In the second case, the cell
-    says so.
+    There is no interval for one seed, or if all seeds have the same value. In the second
+    case, the cell says so.
     """
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None or interval.low == interval.high:
-        reason = "" if interval.n == 1 else " [all seeds equal]"
+        reason = "" if interval.n == 1 else " [same value for all seeds]"
         return f"{number(interval.estimate)}{reason}"
     width = interval.high - interval.low
     # Two digits of the width are enough; more would suggest too much precision.

@@ -34,7 +34,7 @@ class Axis:
     """One parameter of the search space."""
 
     name: str
-    """Name of the parameter, by which `Point.values` has its value."""
+    """Name of the parameter, which is its key in `Point.values`."""
     title: str
     log: bool = False
     """Whether the axis is logarithmic."""

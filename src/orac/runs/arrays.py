@@ -152,7 +152,7 @@ def _convert_like(like: Any, leaf: Leaf, array: np.ndarray) -> Any:
     if leaf.kind in ("bool", "int", "float"):
         return array.item()
     if leaf.kind.startswith("key"):
-        # An abstract key does not expose its implementation, but a traced one does.
+        # An abstract key does not expose its implementation, but a traced key does.
         impl: list[Any] = []
         jax.eval_shape(lambda key: impl.append(jax.random.key_impl(key)), like)
         return jax.random.wrap_key_data(jnp.array(array), impl=impl[0])
@@ -254,9 +254,9 @@ def _check_fit(path: Path, found: list[Leaf], expected: list[Leaf], part: bool) 
 def to_json(value: Any) -> Any:
     """Convert NumPy arrays, also inside dicts, lists and tuples, to values for JSON.
 
-    An array becomes a dict of its bytes in base 64, its dtype and its shape, from which
-    `from_json` restores it exactly. Keys become strings, tuples become lists, and all other
-    values are returned unchanged.
+    An array becomes a dict with its bytes in base 64, its dtype and its shape. `from_json`
+    restores the array exactly. Keys of dicts become strings, tuples become lists, and all
+    other values are returned unchanged.
     """
     if isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value)

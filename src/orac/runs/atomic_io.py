@@ -41,7 +41,7 @@ _CAUSES = {
 class DamagedFileError(ValueError):
     """A file is missing, truncated, altered or of another kind.
 
-    An older file, such as that of an earlier checkpoint, may be intact.
+    An older file, for example of an earlier checkpoint, may be intact.
     """
 
 
@@ -69,8 +69,8 @@ def open_to_write(path: Path, flags: int) -> int:
     """Open a regular file, create it if it is missing, and return its descriptor.
 
     A symbolic or hard link raises an OSError, because a run directory that somebody else
-    made must not make this process write to files outside of it. A pipe or a device raises
-    one too, because opening it or writing to it could block for ever.
+    made must not make this process write to files outside of the directory. A pipe or a
+    device raises an OSError too, because opening it or writing to it could block for ever.
     """
     safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags | safe, 0o666)

@@ -3,10 +3,10 @@
 For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) and
 `step-<step>-<digest>.arrays` (everything except the replay). The segments of the replay are
 in `checkpoints/replay/`. Checkpoints share segments, so a save does not write the whole
-replay again. The manifest lists every file with its digest and is renamed into place last,
-so a checkpoint exists if its manifest does. The manifest is canonical JSON with its own
-checksum, and every field is checked before it is used. Files that no manifest lists are
-left over from a crash and are deleted at the next save. `training/saving.py` decides what a
+replay again. The manifest lists every file with its digest. It is renamed into place last, so
+a checkpoint exists if its manifest exists. The manifest is canonical JSON that contains a
+checksum, and every field is checked before it is used. Files that no manifest lists are left
+over from a crash and are deleted at the next save. `training/saving.py` decides what a
 checkpoint of a run contains, and restores a run from it.
 """
 
@@ -86,7 +86,7 @@ def encode_manifest(manifest: Manifest) -> str:
 
 
 def _canonical(content: dict[str, Any]) -> str:
-    """Return the text of a manifest. The checksum is that of the text with an empty one."""
+    """Return the text of a manifest. The checksum is computed while its field is empty."""
     blank = json.dumps({**content, "checksum": ""})
     checksum = hashlib.sha256(blank.encode()).hexdigest()
     return json.dumps({**content, "checksum": checksum}) + "\n"
@@ -154,13 +154,14 @@ class LoadedCheckpoint(NamedTuple):
     replay: Any
     extra: dict[str, Any]
     exact: bool
-    """Whether a run resumed from here ends exactly as if it had not been interrupted."""
+    """False if the run has a replay that is not in the checkpoint, so that a resumed run
+    differs from an uninterrupted one."""
     warnings: tuple[str, ...]
     """Sentences for the user."""
 
 
 class Checkpoints:
-    """The checkpoints of one run. The run directory's lock excludes other writers."""
+    """The checkpoints of one run. The lock of the run directory excludes other writers."""
 
     def __init__(
         self, directory: Path, keep: int = 2, include_replay: bool = True
@@ -245,13 +246,13 @@ class Checkpoints:
         check: Callable[[PyTree], None] | None = None,
         part: bool = False,
     ) -> LoadedCheckpoint | None:
-        """Load the newest undamaged checkpoint; None if there is no checkpoint.
+        """Load the newest undamaged checkpoint; return None if there is no checkpoint.
 
         Templates give structure, shapes and dtypes (see `load_arrays`). Without
         `replay_template`, the replay is not read. With `part`, the template may lack some
         arrays of the checkpoint. A damaged checkpoint is skipped with a warning, and so is
-        one whose state `check` rejects with a `DamagedFileError`. A checkpoint that does
-        not fit the templates, or that a newer version wrote, raises an error, because
+        a checkpoint whose state `check` rejects with a `DamagedFileError`. A checkpoint that
+        does not fit the templates, or that a newer version wrote, raises an error, because
         falling back to an older checkpoint would hide the mistake. If all checkpoints are
         damaged, a `DamagedFileError` is raised.
         """
@@ -310,7 +311,7 @@ class Checkpoints:
         return manifest
 
     def _prune(self, newest: int) -> None:
-        """Delete all but the last `keep` intact checkpoints up to the step `newest`."""
+        """Delete all checkpoints except the last `keep` intact ones up to step `newest`."""
         num_kept = 0
         for step in reversed(self.steps()):
             wanted = step <= newest and num_kept < self.keep
@@ -323,7 +324,7 @@ class Checkpoints:
         self._delete_unused()
 
     def _delete_unused(self) -> None:
-        """Delete unfinished files and those that no manifest lists."""
+        """Delete unfinished files, and checkpoint files that no manifest lists."""
         needed: set[str] = set()
         for manifest in filter(None, map(self._try_manifest, self.steps())):
             needed.add(manifest.state_name)

@@ -3,8 +3,10 @@
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
 timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/, checkpoints/ and
 lock, and certificate.json after `orac certify`. The CSV files except timings.csv, the
-checkpoints, delivered.json and certificate.json contain no wall-clock times, so that they are
-reproducible to the byte. `training/run_logger.py` defines the columns of the logs.
+checkpoints, delivered.json and certificate.json contain no wall-clock times. So a repeated
+run writes the same bytes to them, if the machine, the packages and the number of threads are
+the same and the environment depends only on its seed. `training/run_logger.py` defines the
+columns of the logs.
 """
 
 import hashlib
@@ -46,7 +48,7 @@ RUN_DEPTH = 4
 MAX_FOLDERS, MAX_ENTRIES, MAX_SUGGESTIONS = 200, 1000, 3
 """Maximum number of folders to search for runs, of entries of each, and of runs to suggest."""
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for a lock that a forked child still holds after its parent exited."""
+"""Seconds to wait for a lock that a forked process still holds after its parent exited."""
 
 _locks: set[int] = set()
 
@@ -87,7 +89,7 @@ class RunDirectory:
         name: str = "default",
         meta: Mapping[str, Any] | None = None,
     ) -> "RunDirectory":
-        """Create the directory of a new run, which must not hold a run already.
+        """Create the directory of a new run. It must not already hold a run.
 
         `meta` is written to meta.json, in addition to the description of the machine.
         """
@@ -133,7 +135,7 @@ class RunDirectory:
         write_text(self.path / "config.yaml", write_yaml(dict(config)))
 
     def _list_in(self, meta: Mapping[str, Any], name: str) -> list[Any]:
-        """Return the list `name` of meta.json; an empty list if meta.json lacks it."""
+        """Return the list `name` in meta.json, or an empty list if meta.json lacks it."""
         entries = meta.get(name, [])
         if not isinstance(entries, list):
             raise ValueError(
@@ -151,7 +153,7 @@ class RunDirectory:
         return Checkpoints(self.path / "checkpoints", include_replay=include_replay)
 
     def log(self, name: str, columns: Iterable[str]) -> CsvLog:
-        """Open one of the CSV files in `LOGS`; the method `close` closes it."""
+        """Open one of the CSV files in `LOGS`. It stays open until `close` is called."""
         check_choice("the log of a run", name, LOGS)
         if name in self._logs:
             raise ValueError(f"{name}.csv is already open. Use that log.")
@@ -168,7 +170,7 @@ class RunDirectory:
         return sizes
 
     def truncate_logs(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the logs to these sizes of a checkpoint; empty a log that has no size."""
+        """Truncate the logs to the sizes in a checkpoint, and to 0 if a size is missing."""
         if self._logs:
             raise ValueError("Truncate the logs of a run before you open one.")
         for name in LOGS:
@@ -212,7 +214,7 @@ def refuse_links(path: Path) -> None:
 
 
 def evaluation_path(out: Path, config: Config, name: str = "default") -> Path:
-    """Return the directory in which to save an evaluation; raise an error if it is taken."""
+    """Return the directory for an evaluation, or raise an error if it is already used."""
     path = run_path(out, config.env.id, config.algo, config.seed, name)
     if (path / "config.yaml").exists():
         raise FileExistsError(
@@ -320,22 +322,22 @@ def read_meta(path: AnyPath) -> dict[str, Any]:
 
 
 def read_certificate(path: AnyPath) -> dict[str, Any] | None:
-    """Read certificate.json, which `orac certify` writes; None if there is none."""
+    """Read certificate.json, which `orac certify` writes. Returns None if it is missing."""
     file = Path(path) / "certificate.json"
     return _read_mapping(file, read_json) if file.is_file() else None
 
 
 def valid_certificate(path: AnyPath) -> dict[str, Any] | None:
-    """Read certificate.json; None if it is missing or does not fit the run as it is now."""
+    """Read certificate.json. Returns None if it is missing or no longer fits the run."""
     record = read_certificate(path)
     return None if record is None or certificate_problem(path) else record
 
 
 def certificate_problem(path: AnyPath) -> str:
-    """Return why certificate.json does not fit the run as it is now.
+    """Return the reason why certificate.json does not fit the run, or "" if it fits.
 
-    The text is empty if the file fits or is missing. The file may have been copied from
-    another run or edited, or the run may have changed since then. Fields that earlier
+    The reason is also "" if the file is missing. The file may have been copied from another
+    run or edited, or the run may have changed after it was written. Fields that earlier
     versions did not write are not compared.
     """
     record = read_certificate(path)
@@ -381,7 +383,7 @@ def certificate_problem(path: AnyPath) -> str:
 
 
 def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> bool:
-    """Return whether the numbers of a certificate, which claims to certify, are consistent."""
+    """Return whether the numbers of a certificate that claims to certify are consistent."""
     look, step = certificate["looks"][-1], certificate["step"]
     steps = certificate.get("trained_steps")
     bounds = zip(look["bounds"], limits, strict=True)
@@ -405,10 +407,10 @@ def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> b
 
 
 def config_checksum(path: AnyPath) -> str:
-    """Return a checksum of a run's config, without its numbers of steps.
+    """Return a checksum of a run's config, without `total_steps` and `schedule_steps`.
 
-    They change if a run is trained further, so a certificate records in another field how
-    many steps the run had.
+    These change if a run is trained further. A certificate has another field with the number
+    of steps that the run had.
     """
     config = read_config(path)
     training = config.get("training")
@@ -420,7 +422,7 @@ def config_checksum(path: AnyPath) -> str:
 
 
 def read_delivered(path: AnyPath) -> dict[str, Any] | None:
-    """Read delivered.json, which is written with every checkpoint; None if missing."""
+    """Read delivered.json, which is written with every checkpoint. None if it is missing."""
     file = Path(path) / "delivered.json"
     return _read_mapping(file, read_json) if file.is_file() else None
 
@@ -487,7 +489,11 @@ def release_lock(descriptor: int) -> None:
 
 
 def _is_running(owner: str) -> bool:
-    """Return False only if `owner`, the text of a lock, names a local process that ended."""
+    """Return False if the owner of a lock is a process on this machine that has ended.
+
+    `owner` is the text in the lock file. If it is not known whether the owner runs, return
+    True.
+    """
     found = re.fullmatch(r"process (\d+) on (.*)", owner)
     if not found or found[2] != socket.gethostname():
         return True

@@ -1,10 +1,10 @@
 """Describe the computer of a run for `meta.json`, claim processors and check the memory.
 
-The bits of a result depend on the versions of packages. They also depend on the number of
-threads, because XLA splits a sum into parts according to the number of processors that a
-process may use. A run whose number of threads is fixed, such as a run of a study, claims
-processors by locking one file for each. So two of these runs on one machine do not share a
-processor while another one is idle.
+The bits of a result depend on the machine and on the versions of packages. They also depend
+on the number of threads, because XLA splits a sum into parts according to the number of
+processors that a process may use. A run whose number of threads is fixed, such as a run of a
+study, claims processors by locking one file per processor. So two of these runs on one
+machine do not share a processor while there is an idle one.
 """
 
 import json
@@ -63,7 +63,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare two descriptions of a machine, of the start of a run and of now.
+    """Compare the machine at the start of a run (`then`) with the present machine (`now`).
 
     Returns one sentence per difference that may change the bits of the resumed run.
     """
@@ -126,7 +126,7 @@ def threads_of(run_dir: str | os.PathLike[str]) -> int | None:
 def limit_threads(threads: int | None) -> None:
     """Use at most this many processors; None means no limit. Call this before JAX starts.
 
-    A run that was started with fewer threads then computes the same bits when it resumes.
+    A run that was started with fewer threads can then compute the same bits when it resumes.
     """
     if threads and threads < count_threads():
         claim_processors(threads)
@@ -156,7 +156,7 @@ def claim_processors(threads: int, folder: Path | None = None) -> list[int]:
             chosen.append(processor)
         else:
             os.close(descriptor)
-    # Each process starts at another busy processor, so that all are shared evenly.
+    # Processes start at different busy processors, so that all are shared evenly.
     start = os.getpid() % len(allowed)
     busy = [p for p in allowed[start:] + allowed[:start] if p not in chosen]
     chosen += busy[: threads - len(chosen)]

@@ -89,7 +89,8 @@ class Progress:
     def _show(self, is_bar: bool) -> None:
         self._shown_step, self._shown_metrics = self._step, {**self._metrics}
         if not is_bar:
-            # In a `Text`, brackets do not start mark-up and colons do not mark emoji.
+            # A `Text` is printed as it is. In a string, brackets would start mark-up, and
+            # words between colons could become emoji.
             self._console.print(Text(self.line()), soft_wrap=True)
             return
         if self._live is None:
@@ -112,10 +113,10 @@ class Progress:
         return f"{steps}  {self._speed()}  {self._numbers()}".rstrip()
 
     def _speed(self) -> str:
-        """Return the speed since a few updates ago, and the time left at this speed.
+        """Return the speed over the last few updates, and the time left at this speed.
 
-        If there are three or more updates, the slowest is left out, because it may have
-        included a compilation. Before that, the time left is not known.
+        If there are three or more intervals between updates, the slowest is left out, because
+        it may include a compilation. Before that, the time left is not known.
         """
         intervals = [(b - a, n - m) for (a, m), (b, n) in pairwise(self._times)]
         intervals.sort(key=lambda interval: interval[0] / interval[1])

@@ -67,9 +67,9 @@ def capacity_of(storage: PyTree) -> int:
 def save_segments(
     directory: Path, replay: Replay, written: list[Segment]
 ) -> list[Segment]:
-    """Write the rows that are not in the segments `written` by the last save.
+    """Write the rows that are not yet in a file, and return all segments of the replay.
 
-    Returns all segments of the replay.
+    `written` are the segments after the previous save.
     """
     inserted, capacity = int(replay.inserted), capacity_of(replay.storage)
     leaves = jax.tree.leaves(replay.storage)
@@ -103,7 +103,7 @@ def save_segments(
 
 
 def read_rows(storage: PyTree, first: int, last: int) -> PyTree:
-    """Return rows first..last-1 as NumPy arrays, without copying the whole replay."""
+    """Return the rows first..last-1 as NumPy arrays, without copying the whole replay."""
     count, capacity = last - first, capacity_of(storage)
     leaves, structure = jax.tree.flatten(storage)
     on_device = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
@@ -130,9 +130,9 @@ def load_replay(directory: Path, template: Replay, saved: SavedReplay) -> Replay
     capacity = capacity_of(template.storage)
     if capacity != saved.capacity:
         raise ValueError(
-            f"The saved replay has space for {saved.capacity} rows, but that of this run for "
-            f"{capacity}. Resume with the configuration of the saved run, or start a new "
-            "run."
+            f"The saved replay has space for {saved.capacity} rows, but the replay of this run "
+            f"has space for {capacity}. Resume with the configuration of the saved run, or "
+            "start a new run."
         )
     _check_segments(directory, saved)
     leaves, structure = jax.tree.flatten(template.storage)

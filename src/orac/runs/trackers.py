@@ -30,7 +30,7 @@ class Tracker(NamedTuple):
 def check_trackers(names: Any) -> None:
     """Raise an error if a tracker is unknown or not installed.
 
-    It is no error if TensorBoard is not installed.
+    It is not an error if TensorBoard is not installed.
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(
@@ -85,7 +85,7 @@ def _open_tensorboard(directory: Path, config: Any, start_step: int) -> Tracker 
 
 
 def _open_wandb(directory: Path, config: Mapping[str, Any], start_step: int) -> Tracker:
-    """Start a W&B run, or continue that of this directory. Its id is a hash of the path."""
+    """Start a W&B run, or continue the run whose id is the hash of this directory's path."""
     where = directory.resolve()
     run = importlib.import_module("wandb").init(
         project=os.environ.get("WANDB_PROJECT", "orac"),

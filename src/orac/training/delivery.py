@@ -1,11 +1,15 @@
-"""Choose the policy that a run delivers.
+"""Choose the policy that a run delivers: the best of the policies that it evaluated.
 
-At every evaluation, the deployed policy (the current policy as it would be used after
-training) becomes a candidate if its measured risk is at most the limits minus the margin.
-A small sample can look good by chance, so a policy that would be the new best is tested
-again at once on many more episodes, and both samples are pooled. The training state
-contains the best candidates. As long as there is none, it contains the policy with the
-lowest risk instead. That policy is delivered if there is no candidate at the end.
+Each evaluation measures the deployed policy, which is the current policy without
+exploration. This policy becomes a candidate if each measured risk is at most
+(1 - margin) times its limit, where the margin is `agent.multiplier.margin`. A small sample
+can look good by chance. So a policy that would be the best candidate is tested again at once
+on more episodes, and both samples are pooled. The training state contains up to
+`MAX_CANDIDATES` candidates. As long as there is none, it contains the policy with the lowest
+risk instead, and that policy is delivered if there is no candidate at the end.
+
+All of this requires that `agent.multiplier.follows` is `episodes`. A run whose multiplier
+follows the critics has no candidates and delivers its last policy.
 """
 
 import math
@@ -25,19 +29,20 @@ from orac.evaluation.episodes import Episodes, pool, risk_of_costs
 from orac.runs.directory import valid_certificate
 
 MAX_CANDIDATES = 10
-"""Maximum number of stored candidates within the limits."""
+"""Maximum number of stored candidates. The policy with the lowest risk does not count."""
 RETEST_TAIL = 40
 """Number of episodes of a second test that are in the smallest tail."""
 RETEST_SHARE = 0.02
-"""Maximum number of steps of a second test on the host, as a fraction of the run's steps."""
+"""Maximum number of steps of a second test in Gymnasium environments, as a fraction of the
+run's steps."""
 
 
 class Candidates(NamedTuple):
     """Evaluated policies that the run may deliver.
 
     All fields are NumPy arrays with a leading axis of size `MAX_CANDIDATES + 1`. The last
-    entry is the policy with the lowest risk, as long as no policy was within the limits.
-    Entries with `episodes` 0 are empty.
+    entry is the policy with the lowest risk. It is used only if all other entries are empty.
+    Entries with `episodes` 0 are empty. Checkpoints contain the names of the fields.
     """
 
     policies: PolicyState
@@ -62,7 +67,7 @@ class Delivered(NamedTuple):
     episodes: int
     step: int
     feasible: bool
-    """Whether every measured risk is at most its limit minus the margin."""
+    """Whether every measured risk is at most (1 - margin) times its limit."""
 
     def __repr__(self) -> str:
         risks = ", ".join(f"{risk:.4g}" for risk in self.risk) or "not limited"
@@ -74,7 +79,7 @@ class Delivered(NamedTuple):
 
 
 def init(agent: AgentState, config: Config) -> Candidates:
-    """Return candidates of which every entry is empty."""
+    """Return candidates whose entries are all empty."""
     count = MAX_CANDIDATES + 1
     blank = jax.tree.map(
         lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), deployed_policy(agent)
@@ -91,7 +96,7 @@ def init(agent: AgentState, config: Config) -> Candidates:
 
 
 def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
-    """Return the measured risk of these episodes for each constraint."""
+    """Return, for each constraint, the risk of these episodes that training limits."""
     return np.array(
         [
             risk_of_costs(episodes.cost[:, m], config.limited_measure(constraint))
@@ -100,8 +105,8 @@ def measure_risk(episodes: Episodes, config: Config) -> np.ndarray:
     )
 
 
-def within_limits(risk: np.ndarray, config: Config) -> bool:
-    """Return whether every risk is at most its limit minus the margin."""
+def within_targets(risk: np.ndarray, config: Config) -> bool:
+    """Return whether every risk is at most its target, (1 - margin) times its limit."""
     share = 1 - config.agent.multiplier.margin
     limits = np.array([c.limit for c in config.constraints])
     return bool((risk <= share * limits).all())
@@ -116,24 +121,24 @@ def consider(
     episode_length: int | None,
     play: Callable[[int], Episodes],
 ) -> Candidates:
-    """Return the candidates, with the deployed policy added if it is good enough.
+    """Return the candidates, with the agent's deployed policy added if it is good enough.
 
-    `episodes` are the episodes in which the policy was evaluated. For a second test,
+    `episodes` are the episodes in which this policy was evaluated. For a second test,
     `play(count)` plays `count` more episodes of the same policy.
     """
     risk = measure_risk(episodes, config)
-    feasible = within_limits(risk, config)
+    feasible = within_targets(risk, config)
     reward, retested = float(episodes.reward.mean()), False
     best = best_index(candidates)
     if feasible and (best is None or reward > candidates.reward[best]):
         episodes = pool(episodes, play(retest_episodes(config, episode_length)))
         risk = measure_risk(episodes, config)
-        feasible, retested = within_limits(risk, config), True
+        feasible, retested = within_targets(risk, config), True
         reward = float(episodes.reward.mean())
     place = None
     if feasible:
-        # Use an empty entry. If there is none, replace the candidate of lowest reward, but
-        # only if the new one is better.
+        # Use an empty entry. If there is none, replace the candidate with the lowest reward,
+        # but only if the new one is better.
         rewards = np.where(candidates.episodes > 0, candidates.reward, -math.inf)
         lowest = int(rewards[:MAX_CANDIDATES].argmin())
         place = lowest if reward > rewards[lowest] else None
@@ -170,9 +175,9 @@ def uses_mean(agent: AgentState, config: Config) -> bool:
 
 
 def relative_risk(risk: np.ndarray, config: Config) -> float:
-    """Return the largest of the risks, each divided by the unit of its constraint.
+    """Divide each risk by the unit of its constraint, and return the largest result.
 
-    The unit is the constraint's `cost_scale`, or its limit if it has none.
+    The unit is the constraint's `cost_scale`, or its limit if `cost_scale` is not set.
     """
     units = np.array([c.unit or 1.0 for c in config.constraints])
     return float((risk / units).max())
@@ -191,10 +196,11 @@ def best_index(candidates: Candidates) -> int | None:
 
 
 def ranked(candidates: Candidates) -> list[int]:
-    """Return the indices of all candidates within the limits, best first.
+    """Return the indices of all candidates, best first.
 
-    Candidates that had a second test come before the others. If no candidate is within the
-    limits, the list contains only the index of the policy with the lowest risk, if any.
+    Candidates that had a second test come before the others. If there are no candidates, the
+    list contains only the index of the policy with the lowest risk, or nothing if no policy
+    was evaluated.
     """
     filled = [i for i in range(MAX_CANDIDATES) if candidates.episodes[i]]
     order = sorted(
@@ -204,9 +210,9 @@ def ranked(candidates: Candidates) -> list[int]:
 
 
 def delivered(candidates: Candidates, place: int | None = None) -> Delivered | None:
-    """Return the candidate at index `place`. If `place` is None, return the first of `ranked`.
+    """Return the policy at index `place`, or the first of `ranked` if `place` is None.
 
-    The result is None if there are no candidates.
+    The result is None if `place` is None and `ranked` is empty.
     """
     order = ranked(candidates)
     if place is None:
@@ -239,7 +245,7 @@ def certified_index(run_dir: Path, candidates: Any) -> int | None:
 
 
 def keep_only(candidates: Candidates, place: int) -> Candidates:
-    """Return the candidates with only the entry at index `place`."""
+    """Return the candidates after emptying all entries except the one at index `place`."""
     others = np.arange(MAX_CANDIDATES + 1) != place
     return candidates._replace(episodes=np.where(others, 0, candidates.episodes))
 
@@ -247,11 +253,12 @@ def keep_only(candidates: Candidates, place: int) -> Candidates:
 def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
     """Return whether a new sample of episodes is clearly better than an old one.
 
-    If both samples are within the limits, their rewards are compared. If neither is, their
-    risks are compared. If only one is within the limits, it is the better one.
+    If the risks of both samples are within their targets (see `within_targets`), the mean
+    reward must be higher by two standard errors. If neither sample is within its targets, the
+    risk must be 10 % lower. If only one sample is, it is the better one.
     """
     new_risk, old_risk = (measure_risk(episodes, config) for episodes in (new, old))
-    feasible = within_limits(new_risk, config), within_limits(old_risk, config)
+    feasible = within_targets(new_risk, config), within_targets(old_risk, config)
     if feasible == (True, True):
         errors = [e.reward.std() / math.sqrt(len(e)) for e in (new, old)]
         gain = new.reward.mean() - old.reward.mean()
@@ -264,8 +271,8 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 def retest_episodes(config: Config, episode_length: int | None) -> int:
     """Return the number of episodes of a second test, which depends on the smallest tail.
 
-    Episodes on the host are slow, so there the test takes at most 2 % of the run's steps.
-    It always plays at least one episode.
+    Risk measures other than CVaR count as a tail of 0.2. Gymnasium environments are slow, so
+    a test in them takes at most 2 % of the run's steps, but at least one episode.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.2

@@ -83,6 +83,7 @@ class DeviceRunner:
         """Play whole episodes of a policy and return their totals.
 
         The random numbers are made from `seed`, or from the run's key if `seed` is None.
+        Calls with different values of `sample` play different episodes.
         """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         act = evaluation_policy(self.spec, without_seed(self.config), deterministic)
@@ -111,7 +112,7 @@ class DeviceRunner:
         return False
 
     def configure(self, config: Config) -> None:
-        """Use another config from now on, with the same problem and networks."""
+        """Use another config from now on. It must have the same problem and networks."""
         self.config = config
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ def init(
     env_key, agent_key = jax.random.split(jax.random.fold_in(key, 0))
     env_state, observation = reset_batch(env, env_key, config.training.num_envs)
     # An environment may use one buffer for two leaves, but only separate buffers can be
-    # donated.
+    # donated to a compiled program.
     env_state, observation = copy_arrays((env_state, observation))
     return init_train_state(
         agent_key, env_state, observation, env.spec, learner, config
@@ -165,9 +166,9 @@ def run(
 ) -> tuple[TrainState, StepReport]:
     """Run the given number of rounds, at most `capacity`.
 
-    Returns the new state and the reports, which have a leading axis of size `capacity`. The
-    number of rounds is a traced value, so that the last call of a run, which may have fewer
-    rounds, uses the same program.
+    Returns the new state and the reports, which have a leading axis of size `capacity`, with
+    zeros after the last round. The number of rounds is a traced value, so that the last call
+    of a run, which may have fewer rounds, uses the same program.
     """
     learner = learner_for(env.spec, config)
     step = partial(one_round, key, env=env, learner=learner, config=config)
@@ -179,7 +180,8 @@ def run(
     def body(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, reports = carry
         state, report = step(state)
-        # An environment may return weakly typed numbers, which JAX would trace again.
+        # An environment may return weakly typed numbers, for which JAX would trace the step
+        # again.
         state = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state)
         return state, jax.tree.map(lambda all, x: all.at[i].set(x), reports, report)
 

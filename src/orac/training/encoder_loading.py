@@ -1,8 +1,8 @@
 """Find the user's encoder, which is a pair of functions or the name of such a pair.
 
-A name has the form `module:name`. orac imports a name that the user types, but not a name
-that is read from a file. The same rule applies to cost functions. `core.encoders` describes
-the two functions.
+A name has the form `module:name`. orac imports a name that the user gives. It imports a name
+that is read from a file only if the user allowed its module with `--import`. The same rule
+applies to cost functions. `core.encoders` describes the two functions of an encoder.
 """
 
 import sys
@@ -56,7 +56,7 @@ def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
 def import_encoder(name: str) -> Encoder:
     """Import the encoder with the name `module:name`. This runs the code of the module.
 
-    Call this only with a name that the user has just given, never with one from a file.
+    The user must have given the name, or must have allowed its module with `--import`.
     """
     what = f"encoder {name!r}"
     found = import_object(name, "encoder", "pair", EXAMPLE)
@@ -145,7 +145,7 @@ def check_features(
 ) -> None:
     """Raise an error if an encoder's new parameters or its features are not finite.
 
-    The features are computed for the environment's first observations.
+    The features are computed for these observations, the first ones of the environments.
     """
     actor, encoder = agent.actor.params, config.agent.encoder
     if not isinstance(actor, Encoded) or not isinstance(encoder, Encoder):

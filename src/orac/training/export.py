@@ -6,7 +6,7 @@
 | `.onnx`      | ONNX Runtime and other ONNX programs       |
 | `.stablehlo` | `jax.export.deserialize` on CPU, GPU, TPU  |
 
-An exported policy takes unscaled observations as flat vectors and returns actions of the
+An exported policy takes unscaled observations as flat vectors and returns actions in the
 environment's action space. The file contains the scaling of both. `orac.policy` also takes
 observations as the environment returns them, such as dicts. A policy that samples its
 actions takes standard normal numbers as a second input, `noise`. `orac.policy` draws these
@@ -40,12 +40,13 @@ from orac.training.state import learner_for, noise_policy
 
 FORMAT = 1
 OPSET, IR_VERSION = 17, 8
-"""ONNX versions from 2022. They are the oldest with layer norms, so that even old runtimes
-can run the file."""
+"""Versions of ONNX's operators and file format, from 2022. They are the oldest with layer
+norms, so that even old runtimes can run the file."""
 ENCODER_OPSET = 18
-"""ONNX version of policies with an encoder: the oldest that jax2onnx writes correctly."""
+"""Version of the operators for a policy with an encoder: the oldest that jax2onnx writes
+correctly."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-"""Platforms on which a StableHLO file runs, no matter on which of them it was exported."""
+"""Platforms on which a StableHLO file runs, no matter where it was exported."""
 
 Writer = Callable[[Config, EnvSpec, PolicyState, bool], bytes]
 """Function that returns the contents of a policy's file in one format."""
@@ -61,8 +62,8 @@ def export_policy(
 ) -> None:
     """Write the policy to a file whose extension selects the format.
 
-    The file contains the weights, the scaling of observations, the constant inputs and the
-    bounds of the actions.
+    The file contains the weights, the scaling of observations, the constant input of the dual
+    form (the pivot) and the bounds of the actions.
     """
     path = Path(path)
     write_format = check_export(path, overwrite)

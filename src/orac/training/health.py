@@ -13,9 +13,10 @@ from orac.config.validation import NonFiniteError
 from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
-"""Groups of metrics in the order of an update.
+"""Groups of metrics, in the order in which an update computes them.
 
-If several metrics become invalid in the same round, the error names the first of them.
+If several metrics become invalid in the same round, the error names the one that was
+computed first.
 """
 
 ADVICE = (
@@ -49,9 +50,9 @@ def check_report(
     """Raise an error if a value in the report is not finite, or if a cost is negative.
 
     Costs must be at least 0, because limits and certificates assume this. The error names
-    the earliest invalid value. Its message contains `last_good`, a sentence about the last
-    good checkpoint. `running_cost` contains the total costs of the running episodes before
-    the first round, per environment and constraint. If it is None, they are 0.
+    the earliest invalid value. The message contains `last_good`, a sentence about the last
+    good checkpoint. `running_cost` contains the costs of the running episodes before the
+    first round, with the shape (environment, cost). If it is None, they are 0.
     """
     # The action is checked first, because even a correct environment returns NaN after a
     # NaN action.
@@ -82,14 +83,14 @@ def check_report(
 
 
 def rows_not_finite(values: Any) -> np.ndarray:
-    """Return for each index of the first axis whether a value there is not finite."""
+    """Return, for each index of the first axis, whether a value at it is not finite."""
     return ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
 
 
 def rows_with_a_negative_cost(
     report: StepReport, running_cost: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return for each round whether an episode's total cost went down from 0 or more.
+    """Return, for each round, whether the total cost of an episode decreased.
 
     This finds negative costs, because adding a cost of at least 0 never lowers a sum, even
     when the sum is rounded.
@@ -104,7 +105,7 @@ def rows_with_a_negative_cost(
 
 
 def check_parameters(agent: Any, step: int, last_good: str) -> None:
-    """Raise an error if a parameter of the agent is not finite."""
+    """Raise an error if a number in the agent's state is not finite."""
     name = first_not_finite(agent)
     if name is not None:
         of_observations = name.startswith(".observation_stats")

@@ -1,8 +1,9 @@
 """Run the paper's Algorithm 1 in environments that step on the host.
 
-A round is one step of every environment. It has two compiled calls. The first chooses the
-actions. Then the environments are stepped, and the second call stores the steps and updates
-the agent. The second call donates the training state, so the replay is never copied.
+A round is one step of every environment. It calls two compiled programs. The first chooses
+the actions. Then the environments are stepped, and the second program stores the steps and
+updates the agent. The training state is donated to the second program, so the replay is
+never copied.
 """
 
 from collections.abc import Callable
@@ -80,7 +81,7 @@ class HostRunner:
 
     @property
     def evaluation_env(self) -> HostEnv:
-        """The environments in which policies are evaluated. They are made at their first use.
+        """The environments in which policies are evaluated. They are made at the first use.
 
         If no separate environments can be made, the training environments are used.
         """
@@ -127,10 +128,10 @@ class HostRunner:
     ) -> Episodes:
         """Play whole episodes of a policy and return their totals.
 
-        The random numbers are made from `seed`, or from the run's key if `seed` is None. A
-        policy without an encoder is computed with NumPy, which is several times faster than
-        a compiled call for the few observations of a step. A policy with an encoder is
-        compiled.
+        The random numbers are made from `seed`, or from the run's key if `seed` is None.
+        Calls with different values of `sample` play different episodes. A policy without an
+        encoder is computed with NumPy, which is several times faster than a compiled call
+        for the few observations of a step. A policy with an encoder is compiled.
         """
         key = evaluation_key(self.evaluation_key, int(self.state.rounds), seed, sample)
         if self.config.agent.encoder is None:
@@ -176,7 +177,7 @@ class HostRunner:
         return False
 
     def configure(self, config: Config) -> None:
-        """Use another config from now on, with the same problem and networks."""
+        """Use another config from now on. It must have the same problem and networks."""
         self.config = config
         self._act, self._update = compiled_steps(self.spec, without_seed(config))
 
@@ -213,8 +214,8 @@ class Acted(NamedTuple):
     """The same actions in the environment's action space."""
     metrics: Metrics
     deployed: Any
-    """Which environments act with the deployed policy. It is `()` if none of them ever
-    does."""
+    """Which environments act with the deployed policy. It is `()` if the multiplier follows
+    the critics."""
     keys: tuple[Array, Array]
     """Keys of this round for drawing new pivots and for updating."""
 

@@ -3,9 +3,11 @@
 A round is one step of every environment, and a stretch is the rounds between two log rows.
 A runner (`device_loop.py` or `host_loop.py`) trains one stretch per call; both runners store
 steps and update the agent with `train_step.store_and_update`. After each
-stretch, this module evaluates the policy, writes files and informs the user. None of this
-affects what is learned, with one exception: if the multiplier follows episodes, `steer_run`
-adjusts the run to the measured risk. Evaluations and checkpoints are made only at log rows.
+stretch, this module evaluates the policy, writes files and informs the user. This affects
+what is learned in two cases. If the multiplier follows episodes, `steer_run` adjusts the run
+to the measured risk. If policies are evaluated in the training environment, and its state
+cannot be restored, an evaluation ends the running episodes. Evaluations and checkpoints are
+made only at log rows.
 """
 
 import math
@@ -81,7 +83,7 @@ class Runner(Protocol):
         ...
 
     def configure(self, config: Config) -> None:
-        """Use another config from now on, with the same problem and networks."""
+        """Use another config from now on. It must have the same problem and networks."""
         ...
 
     def close(self) -> None:
@@ -114,13 +116,13 @@ class Counters:
     violations: list[int] = field(default_factory=list)
     """For each cost, the number of training episodes that cost more than the limit."""
     last_reward: float = math.nan
-    """Mean reward of the training episodes that ended most recently. `last_cost` is their
-    mean cost."""
+    """Mean reward of the training episodes in the last stretch in which any ended."""
     last_cost: list[float] = field(default_factory=list)
+    """For each cost, the mean over the same episodes."""
     evaluated: dict[str, Any] = field(default_factory=dict)
     """Step, reward, risk per constraint and number of episodes of the last evaluation."""
     least_risk: list[float] = field(default_factory=list)
-    """Risk per constraint of the evaluation with the lowest risk relative to the limits."""
+    """Risk per constraint in the evaluation whose risk was lowest relative to the limits."""
 
 
 class Schedule:
@@ -343,9 +345,9 @@ def progress_values(
 ) -> dict[str, float | str]:
     """Return the values to show in the progress bar.
 
-    They include the measured risk and the limit of the first constraint. If the multiplier
-    follows episodes, the risk is measured in the window of recent episodes, and otherwise in
-    the last evaluation.
+    They are the reward, the first cost, and the risk, limit and multiplier of the first
+    constraint. If the multiplier follows episodes, the risk is measured in the window of
+    recent episodes, and otherwise in the last evaluation.
     """
     config = runner.config
     reward: dict[str, float | str] = {"reward": metrics["train/reward"]}

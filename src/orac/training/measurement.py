@@ -1,16 +1,17 @@
 """Measure the risk of the deployed policy during training, and adjust the run to it.
 
-This module is used only if `agent.multiplier.follows` is `episodes`. The deployed policy is
-the policy that is evaluated and exported, without exploration. Its episodes come from
-evaluations and, on the host, also from training environments that act with it. The costs of
-the newest episodes form a sliding window. At each log row with new episodes, `steer`
-computes the window's risk, moves the multipliers, advances the clock of the schedules (of
-target entropy, learning rates and shift radius), and may replace an actor that is stuck.
+A run is adjusted in this way if `agent.multiplier.follows` is `episodes`. The deployed policy
+is the current policy without exploration, as it is evaluated. Its episodes come from
+evaluations and, in Gymnasium environments, also from training environments that act with it.
+The costs of the newest episodes form a sliding window. At each log row with new episodes,
+`steer` computes the window's risk, moves the multipliers, advances the clock of the
+schedules (of target entropy, learning rates and shift radius), and may replace an actor that
+is stuck.
 
-The target of a measured risk is its limit minus the margin. The dead zone is the range just
-below the target, in which a multiplier does not change. A risk is settled if it is at most
-the limit and not below the dead zone. If the multiplier is at its floor, a risk below the
-dead zone is settled too.
+The target of a measured risk is (1 - margin) times its limit, where the margin is
+`agent.multiplier.margin`. The dead zone is the range just below the target, in which a
+multiplier does not change. A risk is settled if it is at most the limit and not below the
+dead zone. If the multiplier is at its floor, a risk below the dead zone is settled too.
 
 The estimate of the risk has three known biases. The window mixes versions of the policy, so
 the estimate lags and is too high after an improvement. The CVaR of a small sample is too low
@@ -61,7 +62,7 @@ class Measured(NamedTuple):
     side: Int[np.ndarray, ""]
     """1 if the last risk was above its target, -1 if it was below the dead zone, else 0."""
     crossings: Int[np.ndarray, ""]
-    """Number of consecutive jumps over the dead zone."""
+    """Number of consecutive jumps of the risk over the dead zone."""
     restarts: Int[np.ndarray, ""]
     """Number of times that the actor was replaced."""
     extra_steps: Int[np.ndarray, ""]
@@ -89,10 +90,11 @@ def init(config: Config, step: int = 0) -> Measured:
 
 
 def window_size(config: Config) -> int:
-    """Return the number of episodes in the window: at least 60, and 10 in every tail.
+    """Return the number of episodes that the window holds.
 
-    A risk measure other than CVaR counts as a tail of 0.1. For SAC-Lagrangian, which limits
-    the mean instead of a CVaR, the tail is 1.
+    It is at least 60, and enough that each constraint's tail contains at least 10 of them. A
+    risk measure other than CVaR counts as a tail of 0.1. For SAC-Lagrangian, which limits the
+    mean instead of a CVaR, the tail is 1.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.1
@@ -159,7 +161,7 @@ class WindowRisk(NamedTuple):
 def window_risk(measured: Measured, step: int, config: Config) -> WindowRisk | None:
     """Return the risk of the window, or None if the window has too few episodes.
 
-    The window must have been filled, and at least half of its episodes must not be too old.
+    The window must be full, and at most half of its episodes may be too old.
     """
     costs = recent_costs(measured, step, config)
     size = len(measured.steps)
@@ -267,7 +269,7 @@ def is_stuck(measured: Measured, step: int, config: Config) -> bool:
     """Return whether the actor is stuck and may be replaced by a new one.
 
     An actor is stuck if its risk was not settled in the last third of the steps so far, or if
-    the risk keeps jumping over the dead zone. It may be replaced only in the middle of the
+    the risk keeps jumping over the dead zone. Actors are replaced only in the middle of the
     run (`CHECK_STUCK`), and at most `training.restarts` times.
     """
     total, first, last = config.training.horizon, *CHECK_STUCK
@@ -302,10 +304,10 @@ def metrics(
 
 
 def num_deployed_envs(config: Config) -> int | float:
-    """Return how many environments on the host act with the deployed policy.
+    """Return how many Gymnasium environments act with the deployed policy during training.
 
     A single environment counts as 0.5, because it acts with this policy in half of its
-    episodes.
+    episodes. The result is 0 if the multiplier follows the critics.
     """
     num_envs, chosen = config.training.num_envs, config.training.deployed_envs
     if not config.agent.follows_episodes or chosen == 0:
@@ -320,9 +322,9 @@ def plays_deployed(
 ) -> Array:
     """Return which training environments act with the deployed policy.
 
-    Episodes that started before `training.learning_starts` never count. After that, if there
-    are several environments, the first `num_deployed_envs` of them always act with this
-    policy. A single environment acts with it in a random half of its episodes, or in none if
+    No environment acts with it in an episode that started before `training.learning_starts`.
+    In later episodes, the first `num_deployed_envs` of several environments always act with
+    it. A single environment acts with it in a random half of these episodes, or in none if
     `training.deployed_envs` is 0. Whether an episode is in this half depends only on the key
     and on the round in which the episode started.
     """

@@ -15,13 +15,15 @@ import numpy as np
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
-from orac.evaluation.episodes import Episodes, bound_of
+from orac.evaluation.episodes import Episodes, declared_cost_bound, risk_phrase
 from orac.training import delivery, measurement
 
 
 def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
-    """Return one sentence for each setting that may not do what the user expects."""
-    notes = [cannot_certify(c, bound_of(c, spec)) for c in config.constraints]
+    """Return one sentence for each thing that the user may not expect of the run."""
+    notes = [
+        cannot_certify(c, declared_cost_bound(c, spec)) for c in config.constraints
+    ]
     notes = [f"{note}." for note in notes if note]
     if spec.observation_structure and config.agent.encoder is None:
         notes.append(
@@ -147,19 +149,20 @@ def lowest_risk_sentence(counters: Any, config: Config) -> str:
 
 
 def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
-    """Return how far the worst risk is above its limit, in units of its constraint.
+    """Return the largest amount by which a risk is above its limit. It may be negative.
 
-    The unit is the constraint's `cost_scale`, or its limit if it has none.
+    Each amount is divided by the constraint's `cost_scale`, or by its limit if `cost_scale` is
+    not set.
     """
     return max(c.excess(r) for r, c in zip(risk, config.constraints, strict=True))
 
 
 def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
-    """Describe every risk with its limit, such as "a CVaR at 0.05 of 4.1 (limit 5)"."""
+    """Describe every risk with its limit, such as "a CVaR of 4.1 at tail 0.05 (limit 5)"."""
     several = len(config.constraints) > 1
     return " and ".join(
-        f"a {config.limited_measure(c)}{f' of {c.name!r}' if several else ''} "
-        f"of {r:.4g} (limit {c.limit:g})"
+        f"a {risk_phrase(config.limited_measure(c), f'{r:.4g}')}"
+        f"{f' for {c.name!r}' if several else ''} (limit {c.limit:g})"
         for r, c in zip(risk, config.constraints, strict=True)
     )
 
@@ -188,7 +191,7 @@ def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
             "It is the last policy, because no policy has been stored for delivery yet."
             if config.agent.follows_episodes
             else "It is the last policy, because a run whose multiplier follows the "
-            "critics stores no other policy."
+            "critics stores no earlier policies."
         )
     names = [constraint.name for constraint in config.constraints]
     return {
@@ -209,15 +212,15 @@ def reason_for(best: delivery.Delivered, retested: bool) -> str:
     """Say why a stored policy is delivered. `retested` is whether it had a second test."""
     if not best.feasible:
         return (
-            "No policy had a measured risk of at most the limits minus the margin, so the "
-            "policy with the lowest risk is delivered."
+            "No policy had a measured risk of at most (1 - agent.multiplier.margin) times the "
+            "limit, so the policy with the lowest risk is delivered."
         )
     tested = (
         "had a second test and whose" if retested else "had no second test but whose"
     )
     return (
         f"It has the highest reward of the policies that {tested} measured risk was at most "
-        "the limits minus the margin."
+        "(1 - agent.multiplier.margin) times the limit."
     )
 
 
@@ -255,7 +258,10 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
 
 
 def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
-    """Return the three most likely reasons why no policy is within the limits."""
+    """Return the three most likely reasons why no policy is within the limits.
+
+    `least` is the lowest measured risk of each constraint.
+    """
     config = runner.config
     agent, training = config.agent, config.training
     causes = []
@@ -271,9 +277,9 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
             )
     else:
         causes.append(
-            "The multiplier follows the critics, whose estimate differs from the risk of "
-            "episodes: set agent.multiplier.follows=episodes, as the presets fast and general "
-            "do."
+            "The multiplier is adjusted to the risk that the critics estimate, which differs "
+            "from the risk of episodes: set agent.multiplier.follows=episodes, as the presets "
+            "fast and general do."
         )
     if cap is not None and (value >= 0.99 * cap).any():
         causes.append(

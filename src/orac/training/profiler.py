@@ -142,7 +142,7 @@ def listeners() -> list[Callable[[float], None]]:
 
 
 def time_acting(runner: Runner) -> float:
-    """Return how many seconds one action of the behaviour policy in all environments takes."""
+    """Return how many seconds the behaviour policy needs to act once in all environments."""
     config, learner, key = (
         without_seed(runner.config),
         runner.learner,
@@ -168,7 +168,7 @@ def time_acting(runner: Runner) -> float:
 
 
 def time_environment(runner: DeviceRunner) -> float:
-    """Return how many seconds one step of all compiled environments takes."""
+    """Return how many seconds it takes to step all compiled environments once."""
     env, key, spec = runner.env, jax.random.key(0), runner.spec
     shape = (runner.config.training.num_envs, spec.action_size)
 

@@ -49,7 +49,7 @@ class Logger(Protocol):
 
 
 class MemoryLogger:
-    """A logger that writes no files. It keeps metrics and evaluations in memory, for plots."""
+    """A logger that writes no files. It stores metrics and evaluations in memory, for plots."""
 
     def __init__(self) -> None:
         self.metrics: list[dict[str, float]] = []
@@ -177,10 +177,11 @@ class RunLogger:
 def metrics_row(
     report: StepReport, counters: Any, step: int, runner: Any
 ) -> dict[str, float]:
-    """Return a row of metrics.csv: means since the previous row, and sums over the run.
+    """Return a row of metrics.csv: sums over the run, and means since the previous row.
 
-    Also adds the new episodes to `counters`. A NaN in a row always means "not measured yet",
-    because the health checks stop a run if a measured number is NaN.
+    If no episode has ended since then, the mean reward and costs of the previous row are
+    repeated. The new episodes are added to `counters`. A NaN in a row always means "not
+    measured yet", because the health checks stop a run if a measured number is NaN.
     """
     names = runner.spec.cost_names
     ended = report.ended

@@ -1,9 +1,9 @@
 """Save and restore the checkpoints of a run, and save and load an agent as one file.
 
 `save_checkpoint` and `restore_checkpoint` write and read the whole training state of a run.
-`save_agent` writes a zip file with the config, the sizes and the agent's arrays, and
-`load_agent` reads it. Reading never executes code from a file. The module `export` writes
-only the policy.
+`save_agent` writes a zip file with the config, the sizes, and the arrays of the agent and of
+its candidates for delivery. `load_agent` reads this file. Reading never executes code from a
+file. The module `export` writes only the policy.
 """
 
 import dataclasses
@@ -168,7 +168,7 @@ def checked_counter(saved: Any, name: str, counters: Any) -> Any:
 
 
 def check_loaded(state: Any) -> None:
-    """Raise a `DamagedFileError` if a number of a loaded state is not finite."""
+    """Raise a `DamagedFileError` if a number of the agent or a candidate is not finite."""
     name = first_not_finite(state.agent) or first_not_finite(state.candidates)
     if name is not None:
         raise DamagedFileError(
@@ -213,7 +213,7 @@ def load_agent(
 ) -> tuple[Config, AgentState, Any, int]:
     """Read config, agent, candidates and number of steps from a file of `save_agent`.
 
-    `encoder` is the agent's encoder, if it has one. A file that `save_agent` did not write
+    `encoder` is the agent's encoder, if it has one. A file that is damaged or of another kind
     raises a `ValueError`.
     """
     path = Path(path)
@@ -287,7 +287,7 @@ def load_agent(
 
 
 def _check_numbers(what: str, values: Any, config: Config) -> None:
-    """Raise an error unless these are finite numbers, one per constraint, or None."""
+    """Raise an error unless `values` is None or has one finite number per constraint."""
     valid = isinstance(values, list) and all(map(is_number, values))
     if values is not None and (not valid or len(values) != len(config.constraints)):
         raise ValueError(
@@ -297,7 +297,7 @@ def _check_numbers(what: str, values: Any, config: Config) -> None:
 
 
 def checked_archive(stream: Any) -> zipfile.ZipFile:
-    """Check that the list of members of a zip file is small, and open the file."""
+    """Open a zip file after checking that its list of members is small."""
     try:
         check_archive(stream)
     except ValueError as error:

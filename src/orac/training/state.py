@@ -90,8 +90,8 @@ def init_train_state(
     num_envs = config.training.num_envs
     start = compiled_start(spec, without_seed(config))
     agent, pivot_key, totals, rounds = start(key)
-    # Draw the pivots outside of that program, because it would round the pivots of the dual
-    # form differently.
+    # Draw the pivots outside of `compiled_start`, because that program would round the
+    # pivots of the dual form differently.
     pivot = agent_core.draw_pivots(pivot_key, agent.pivot.params, learner, num_envs)
     return TrainState(
         agent=agent,
@@ -112,8 +112,8 @@ def init_train_state(
 def compiled_start(spec: EnvSpec, config: Config) -> Any:
     """Return a function of a key that makes a new agent, a key and counters of zero.
 
-    It is one program; otherwise each small draw and each array of zeros is compiled
-    separately. Runs that differ only in their seed share it.
+    The function is one program; otherwise JAX would compile each small draw and each array
+    of zeros separately. Runs that differ only in their seed share it.
     """
     learner = learner_for(spec, config)
 
@@ -152,7 +152,7 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
     num_envs = config.training.num_envs
     capacity = max(config.training.buffer_size, num_envs)
     if config.agent.n_step > 1:
-        # The buffer has room for whole rounds, so that the next step of an environment is
+        # The buffer contains whole rounds, so that the next step of an environment is
         # always `num_envs` rows later.
         capacity = -(-capacity // num_envs) * num_envs
 
@@ -169,7 +169,7 @@ def empty_replay(problem: Problem, config: Config) -> ReplayState:
 
 
 def num_bytes(make: Callable[[], Any]) -> int:
-    """Return the size of the arrays that a function makes, without making them."""
+    """Return the size in bytes of the arrays that a function returns, without making them."""
     leaves = jax.tree.leaves(jax.eval_shape(make))
     # A random key has no item size. There are few keys, so each is counted as 4 bytes.
     sizes = (getattr(leaf.dtype, "itemsize", 4) for leaf in leaves)
@@ -178,13 +178,13 @@ def num_bytes(make: Callable[[], Any]) -> int:
 
 @lru_cache(maxsize=64)
 def network_bytes(spec: EnvSpec, config: Config) -> int:
-    """Return the size of an agent with its networks."""
+    """Return the size of an agent's state in bytes."""
     learner = learner_for(spec, config)
     return num_bytes(lambda: agent_core.init(jax.random.key(0), learner))
 
 
 def memory_needs(spec: EnvSpec, config: Config, with_replay: bool) -> list[MemoryNeed]:
-    """Return estimates of the memory that a run needs because of each large setting.
+    """Estimate, for each setting with a large effect, how much memory a run needs for it.
 
     The replay and the batches of training are included only if `with_replay` is true.
     """

@@ -37,7 +37,7 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The state of a run: the agent, the replay, the environments and what they need.
+    """The state of a run: the agent, the replay, the environments and the running episodes.
 
     A checkpoint contains this state, the loop's `Counters`, the lengths of the logs and the
     state of environments on the host.
@@ -93,11 +93,11 @@ class StepReport(NamedTuple):
     """Cost of the round, summed over the environments."""
     ended: Bool[Array, " env"]
     totals: Totals
-    """Sums over the running episodes, including this round."""
+    """Sums over each environment's episode up to this round, also if it ends in this round."""
     env_metrics: dict[str, Array]
     deployed: Any = ()
-    """Which environments acted with the deployed policy. It is `()` if none of them ever
-    does."""
+    """Which environments acted with the deployed policy. It is `()` in the device loop, and
+    if the multiplier follows the critics."""
 
 
 def choose_action(
@@ -173,7 +173,8 @@ def store_and_update(
     )
     scaled_cost = transition.cost
     if learner.problem.cost_units is not None:
-        # The accumulated cost is compared with limits, which are in the critics' units.
+        # The accumulated cost is compared with limits, which are in critic units (see
+        # `cost_models`).
         scaled_cost = scaled_cost / learner.problem.units
     new_state = state._replace(
         agent=agent,
@@ -234,10 +235,10 @@ def update_statistics(
     rounds: Int[Array, ""],
     config: Config,
 ) -> AgentState:
-    """Update the means that are subtracted from rewards and costs, and the return statistics.
+    """Update the statistics of rewards, costs and episode returns.
 
-    With `agent.centre` the means are updated, and with `agent.normalize_rewards` the
-    statistics of episode returns. Without these settings nothing changes.
+    `agent.centre` needs the mean reward and the mean cost, and `agent.normalize_rewards` needs
+    the statistics of episode returns. Without these settings nothing changes.
     """
     if config.agent.centre:
         # The means are computed during the warm-up and do not change afterwards.
@@ -372,7 +373,7 @@ def update_if_due(
 def sample_batch(
     key: Key[Array, ""], buffer: ReplayState, config: Config
 ) -> Transition:
-    """Sample a batch of single steps, or of sums over n steps for n-step targets."""
+    """Sample a batch of transitions, or of sums over n steps if `agent.n_step` is above 1."""
     training, size = config.training, config.training.batch_size
     if config.agent.n_step == 1:
         return replay.sample(key, buffer, size)

@@ -1,4 +1,4 @@
-"""Quantile critics in tables, bootstrapped to convergence, against known answers.
+"""Tests of tabular quantile critics: bootstrapped to convergence, they give known answers.
 
 A table has one row per state. It is solved from the last step of an episode to the first:
 each step is fitted by gradient descent to targets that bootstrap from the step after it.

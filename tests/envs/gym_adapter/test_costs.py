@@ -1,4 +1,4 @@
-"""Costs from info keys, from six-value steps and from cost functions, also by name."""
+"""Tests of costs from info keys, from steps with six values and from cost functions."""
 
 import re
 from functools import partial

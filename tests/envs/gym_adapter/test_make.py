@@ -1,4 +1,4 @@
-"""Making environments from ids, objects and factories, and the errors for bad ones."""
+"""Tests of making environments from ids, objects and factories, and of the errors."""
 
 import sys
 from collections.abc import Callable

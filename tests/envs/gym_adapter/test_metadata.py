@@ -1,4 +1,4 @@
-"""Episode lengths, names, bounds and spaces that are read from an environment."""
+"""Tests of the episode lengths, names, bounds and spaces that are read from environments."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
-"""Environments that misbehave in the middle of a run, as listed in the troubleshooting page.
+"""Tests of environments that misbehave during a run, as listed in the troubleshooting page.
 
-Each raises one error that names the environment, or does no harm. `test_make.py` has those
-that are refused before a run starts.
+Each raises one error that names the environment, or does no harm. `test_make.py` tests
+environments that are refused before a run starts.
 """
 
 import os

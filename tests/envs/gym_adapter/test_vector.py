@@ -1,4 +1,4 @@
-"""Vector environments: true last observations and costs in every autoreset mode."""
+"""Tests of vector environments: true last observations and costs in every autoreset mode."""
 
 import re
 import warnings

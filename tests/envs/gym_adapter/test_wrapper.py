@@ -1,4 +1,4 @@
-"""Saved states of environments: exact, or None where they are not available."""
+"""Tests of saved states of environments: exact, or None where they are not available."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""Tests of GuardedMaze: episodes worked out by hand, a slow twin, and invalid parameters."""
+"""Tests of GuardedMaze: episodes worked out by hand, a slow reference, invalid parameters."""
 
 import functools
 from types import SimpleNamespace

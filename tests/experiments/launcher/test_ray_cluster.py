@@ -1,4 +1,4 @@
-"""Tests on a real Ray cluster: the run of a lost worker resumes, with the same bits."""
+"""Tests on a real Ray cluster: the run of a lost worker resumes with bit-identical results."""
 
 import os
 import signal

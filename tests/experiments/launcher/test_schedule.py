@@ -139,8 +139,8 @@ def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     outcomes, lines = run(runs)
     thread.join()
     assert statuses(outcomes) == ["stopped"] * 3
-    (line,) = [line for line in lines if line.startswith("Stopping (interrupted): ")]
-    assert line.endswith("saves first. Ctrl-C again ends them at once, without saving.")
+    (line,) = [line for line in lines if line.startswith("Stopping (interrupted). ")]
+    assert line.endswith("saves a checkpoint. Ctrl-C again stops them without saving.")
     assert exit_code(outcomes, lines.append) == UNFINISHED
     assert lines[-1].startswith(
         "3 of 3 runs are not finished, and 2 of these have taken steps, which are saved."
@@ -157,7 +157,9 @@ def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
 def test_time_budget_stops_runs_that_would_take_longer(tmp_path):
     outcomes, lines = run(plan(tmp_path, range(3), 20_000), budget_seconds=0.5)
     assert statuses(outcomes) == ["stopped"] * 3
-    assert "Stopping (budget used): every worker saves first." in lines
+    assert (
+        "Stopping (time budget used up). Each worker first saves a checkpoint." in lines
+    )
 
 
 def test_progress_is_logged_regularly(tmp_path, monkeypatch):
@@ -203,7 +205,9 @@ def test_other_settings_than_those_of_another_seed_raise(tmp_path):
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_worker_that_is_stopped_while_it_starts_stops(tmp_path, seconds):
     (one,) = plan(tmp_path, (0,), steps=1_000_000)
-    worker = processes.WorkerProcess(one.path, one.to_line(1, ()), processes.WORKER)
+    worker = processes.WorkerProcess(
+        one.path, one.to_order_json(1, ()), processes.WORKER
+    )
     time.sleep(seconds)
     worker.stop()
     assert worker.process.wait(timeout=120) == STOPPED
@@ -214,7 +218,7 @@ def test_killed_worker_is_told_apart_from_a_failed_one(tmp_path):
     (one,) = plan(tmp_path, (0,))
     suicide = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     worker = processes.WorkerProcess(
-        one.path, one.to_line(1, ()), (sys.executable, "-c", suicide)
+        one.path, one.to_order_json(1, ()), (sys.executable, "-c", suicide)
     )
     worker.process.wait(timeout=30)
     status, error = worker.result()

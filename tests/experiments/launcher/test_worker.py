@@ -99,7 +99,7 @@ def test_worker_notices_that_its_parent_is_gone():
 
 def test_order_of_a_run_is_one_line_of_json(tmp_path):
     config = make_config("orac", 3, changes=["agent.kappa=0.5"])
-    line = PlannedRun("label", config, "name", tmp_path).to_line(2, ("mlflow",))
+    line = PlannedRun("label", config, "name", tmp_path).to_order_json(2, ("mlflow",))
     order = json.loads(line)
     assert line.count("\n") == 1
     assert serialization.from_dict(order.pop("config")) == config

@@ -1,4 +1,4 @@
-"""The risk forms, which are different ways to represent and measure the risk of cost.
+"""The risk forms: different kinds of cost critics, each with its way to compute risk.
 
 `make_learner` looks up the form that `agent.risk_form` names. To add a form, write a
 function `(problem, config) -> CostModel`, enter it in `COST_MODELS`, and add its name to the

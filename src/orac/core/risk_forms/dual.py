@@ -68,7 +68,7 @@ def episode_risk(
 def local_pivot(
     context: Context, problem: Problem, config: AgentConfig
 ) -> Float[Array, "constraint batch"]:
-    """Return the pivot for the cost to go from this step, in the critics' units."""
+    """Return the pivot for the cost to go from this step, in critic units."""
     pivot = problem.limits[:, None] * context.pivot.T
     return to_remaining_cost(pivot, context, config)
 
@@ -94,9 +94,9 @@ def no_gradient_fraction(
     problem: Problem,
     config: AgentConfig,
 ) -> Float[Array, " constraint"]:
-    """Return the fraction of rows with all quantiles below the pivot.
+    """Return the fraction of rows whose quantiles are all below the pivot.
 
-    In these rows the cost has no gradient.
+    In these rows the gradient of the risk is zero.
     """
     pivot = local_pivot(context, problem, config)
     return (quantiles < pivot[..., None]).all(axis=-1).mean(axis=-1, dtype=jnp.float32)

@@ -24,7 +24,7 @@ class BatteryState(NamedTuple):
     """State of the batteries at the end of an hour."""
 
     level: PerBuilding
-    """State of charge, as a fraction of the capacity when new."""
+    """State of charge, as a fraction of the capacity of a new battery."""
     capacity: PerBuilding
     """Capacity after wear, in kWh."""
     efficiency: PerBuilding
@@ -55,8 +55,9 @@ class Flows(NamedTuple):
     cooling: PerBuilding
     hot_water: PerBuilding
     requested: PerBuilding
-    """Requested cooling, hot water and plug load."""
+    """Sum of the requested cooling, hot water and plug load."""
     served: PerBuilding
+    """Part of `requested` that was delivered."""
 
 
 def init_storage(battery: BatteryConstants) -> Storage:
@@ -91,7 +92,7 @@ def run_hour(
 ) -> tuple[Storage, Flows]:
     """Apply an action for one hour; return the new storage and the energy flows.
 
-    If `controlled` is False, the recorded cooling replaces that of the action.
+    If `controlled` is False, the recorded cooling is used instead of the action's cooling.
     """
 
     def available(used: PerBuilding) -> PerBuilding:

@@ -1,8 +1,8 @@
 """Data of CityLearn's buildings: hourly rows and device constants.
 
 This module reads the file that `tools/extract_citylearn.py` wrote from CityLearn 2.1.2
-(data set of the 2023 challenge, phase 2, local evaluation), and computes everything that
-does not depend on actions. The loaded records contain NumPy arrays whose last axis is the
+(data set of the 2023 challenge, phase 2, local evaluation), and computes the values that do
+not depend on actions. The loaded records contain NumPy arrays whose last axis is the
 building. They are rounded to single precision where CityLearn rounds them.
 """
 

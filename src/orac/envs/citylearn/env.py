@@ -3,16 +3,17 @@
 An episode simulates a month in hourly steps. There are one to three buildings, each with a
 heat pump, a hot water tank, solar panels and a battery. The reward is minus the electricity
 imported from the grid. The cost is the distance between the indoor temperature and its set
-point. The environment is pure JAX and gives the same numbers as CityLearn 2.1.2
-(Vázquez-Canteli et al., arXiv:2012.10504), hour by hour, except that every reset draws new
-outages: CityLearn's data set has the same outages in every episode.
+point. The environment is pure JAX and simulates the same numbers as CityLearn 2.1.2
+(Vázquez-Canteli et al., arXiv:2012.10504), hour by hour and up to rounding, if the outages
+are the same. CityLearn's data set has the same outages in every episode, but here every
+reset draws new ones, and all buildings share them.
 
-Observations have the names, order and ranges that CityLearn uses for a central agent. Each
-building has eleven numbers of its own. Those of the first building come first, together
-with the shared ones: calendar, weather, carbon intensity and prices. The numbers of the
-other buildings follow. A value may leave its range, because CityLearn only estimates some
-of the ranges. All values belong to the hour that has just ended, except for CityLearn's
-forecasts.
+Observations have the names, order and ranges that CityLearn uses for a central agent. For
+each building there are eleven numbers that describe only this building. Those of the first
+building come first, together with the shared ones: calendar, weather, carbon intensity and
+prices. The numbers of the other buildings follow. A value may leave its range, because
+CityLearn only estimates some of the ranges. All values belong to the hour that has just
+ended, except for CityLearn's forecasts.
 """
 
 from collections.abc import Callable

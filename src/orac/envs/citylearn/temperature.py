@@ -8,7 +8,7 @@ temperature one hour earlier. Until the window is full, the temperature is the r
 
 The first layer's products with the rows of the data are computed once, in NumPy. The two
 layers run as one network of twice the width, in which the second layer is one row behind
-the first. This takes half as many steps, with one matrix product each. The four gates share
+the first. This takes about half as many steps, with one matrix product each. The four gates share
 one tanh, because sigmoid(x) = (1 + tanh(x / 2)) / 2 and the weights include the division
 by 2.
 """

@@ -111,7 +111,7 @@ def read_info(info: Any, cost_keys: CostKeys) -> Reading:
 
 
 def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
-    """Return what is wrong with a reading; None if it is a valid cost."""
+    """Return why a reading is not a valid cost, or None if it is one."""
     if isinstance(reading, InvalidCost):
         return reading
     if not reading:

@@ -1,9 +1,10 @@
 """Make any Gymnasium environment ready to be stepped in batches.
 
-`make_host` takes an id, an environment, a factory or a vector environment, and returns a
-`HostEnv`. Vector environments that this module builds consist of `CostWrapper`s. A vector
-environment of the user, or one that is registered for an id, is used as it is.
-`check_environment` takes a few steps in an environment before an agent is trained on it.
+`make_host` takes an id, an environment, a factory (a function that makes an environment) or
+a vector environment, and returns a `HostEnv`. Vector environments that this module builds
+consist of `CostWrapper`s. A vector environment of the user, or one that is registered for
+an id, is used as it is. `check_environment` takes a few steps in an environment before an
+agent is trained on it.
 """
 
 import warnings
@@ -260,10 +261,10 @@ def _cost_bounds(
 def _declared_bounds(
     metadata: EnvMetadata, options: AdapterOptions, names: tuple[str, ...]
 ) -> tuple[float, ...] | None:
-    """Return the bounds that the environment declares; None if they are for other costs.
+    """Return the bounds that the environment declares, or None if they do not apply.
 
-    A cost function computes another cost, and `cost_keys` may choose other costs or another
-    order.
+    They do not apply to the result of a cost function. If `cost_keys` chooses some of the
+    costs or another order, the bounds are chosen and ordered in the same way.
     """
     declared, keys = metadata.episode_cost_bounds, options.cost_keys.keys
     if declared is None or options.cost_fn is not None:

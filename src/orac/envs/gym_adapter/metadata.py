@@ -22,7 +22,7 @@ from jaxtyping import Float32
 
 
 class EnvMetadata(NamedTuple):
-    """Metadata of an environment; None or empty where the environment declares none."""
+    """Metadata of an environment. A field that is not declared is None or empty."""
 
     name: str
     """Registered id, or the class name if there is none."""

@@ -1,12 +1,12 @@
 """Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
 `make` builds vector environments from these wrappers, except for ids that have a vector
-environment of their own, such as those of Safety-Gymnasium: there `vector.HostEnv` reads the
-costs with `costs.CostReader`. A wrapper flattens observations,
-ends episodes at the time limit, and puts only the cost and the requested metrics in `info`,
-all as floats. The type matters, because Gymnasium batches infos in the type of the first
-value: a cost of 0.7 would become 0 if the first environment reported the integer 0. Worker
-processes import this module, so it does not import JAX.
+environment of their own, such as those of Safety-Gymnasium. For those, `vector.HostEnv`
+reads the costs with `costs.CostReader`. A wrapper flattens observations, ends episodes at
+the time limit, and puts only the costs and the requested metrics in `info`, always as
+floats. The type matters, because Gymnasium batches infos in the type of the first value: a
+cost of 0.7 would become 0 if the first environment reported the integer 0. Worker processes
+import this module, so it does not import JAX.
 
 The state of an environment can be saved if it has the methods `get_state()` and
 `set_state(state)`. The states of its random generator and of Gymnasium's time limits are
@@ -293,7 +293,7 @@ def make_registered(env_id: str, make: Callable[[], Any]) -> Any:
 
 
 def length_error(metadata: EnvMetadata, given: int | None) -> ValueError:
-    """Return the error for an episode length that differs from the environment's own."""
+    """Return the error for an episode length that the environment's own length rules out."""
     return ValueError(
         f"episode_length is {given}, but {metadata.name} ends its episodes after "
         f"{metadata.episode_length} steps by itself. Leave episode_length out, or make the "

@@ -100,9 +100,9 @@ _LARGE = """
     ################
 """
 
-# Drawing, start box and time limit of each map. A box of None is derived from the drawing.
-# This is not possible for the small maze, whose box ends inside the fourth row and column
-# of start cells.
+# Drawing, start box and time limit of each map. If the box is None, it is computed from the
+# start cells. The box of the small maze is given, because it ends inside the fourth row and
+# column of start cells.
 _NAMED: dict[str, tuple[str, Box | None, int | None]] = {
     "8x8": (_SMALL, (0.6, 0.6, 3.6, 3.6), 100),
     "16x16": (_LARGE, None, 1920),

@@ -1,10 +1,9 @@
 """Safety-Gymnasium's tasks as Gymnasium environments, single and vectorised.
 
 A step returns Gymnasium's five values, and the cost is in `info`. This module provides the
-spaces, seeds, time limits, saved states and rendering. The fast path (`fast_path`)
-simulates those tasks for which it was verified to give the same trajectories as
-Safety-Gymnasium, which is called the package here. The package's own code simulates all
-other tasks.
+spaces, seeds, time limits, saved states and rendering. In this folder, Safety-Gymnasium is
+called the package. The module `fast_path` simulates some tasks faster than the package's own
+code, which simulates all other tasks. A test compares their trajectories.
 """
 
 import warnings
@@ -155,8 +154,8 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         """Return the state as plain data, from which `set_state` can continue.
 
         It consists of the random state at the start of the episode and the actions since
-        then. Repeating these actions gives the same bits in every kind of simulation, and
-        no part of the package's internal state can be missed.
+        then. On the same machine, repeating these actions gives the same bits in every kind
+        of simulation, and no part of the package's internal state can be missed.
         """
         if not self._seeded:
             raise RuntimeError("There is no state before the first reset().")

@@ -1,8 +1,8 @@
 """Fast simulation of Safety-Gymnasium's Goal and Button tasks for Point and Car.
 
-The physics, the random numbers and every decision are the same as in the package. The fast
-path is several times faster because names are looked up once, the lidar reads all objects
-at once, MuJoCo computes forward kinematics once instead of four times per step, and a reset
+The physics, the random numbers and the rules are the same as in the package. The fast path
+is several times faster because names are looked up once, the lidar reads all objects at
+once, MuJoCo computes forward kinematics once instead of four times per step, and a reset
 does not compile the package's sky textures. `unsupported_reason` returns why a task cannot
 use the fast path. The supported tasks are those that `tests/envs/safety/test_fast_path.py`
 compares with the package.

@@ -4,8 +4,8 @@ Choice: one thread per worker. Measured on two cores (`docs/scaling.md`), two wo
 with one thread each make 63 to 77 updates per second of the maze's learner, and one worker
 with two threads makes 70 to 79. With 256 x 256 networks, two workers make 68 and one worker
 makes 64. There is no clear winner. With one thread per worker, the results do not depend on
-the number of workers, and host environments, compilation and evaluation run in parallel
-too.
+the number of workers. Host environments, compilation and evaluations of different runs are
+executed in parallel too.
 """
 
 import os
@@ -30,8 +30,8 @@ WORKER = (sys.executable, "-m", "orac.experiments.launcher.worker")
 class WorkerProcess:
     """A process that trains one run and writes its output to log.txt in the run directory."""
 
-    def __init__(self, folder: Path, line: str, program: Sequence[str]) -> None:
-        """Start the program and send it the line that `PlannedRun.to_line` returns."""
+    def __init__(self, folder: Path, order_json: str, program: Sequence[str]) -> None:
+        """Start the program and send it `order_json`, from `PlannedRun.to_order_json`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
         with disk_errors(self.log, "write"):
@@ -49,7 +49,7 @@ class WorkerProcess:
         # If the worker has already died, its log has the reason.
         with suppress(BrokenPipeError):
             assert self.process.stdin is not None
-            self.process.stdin.write(line.encode())
+            self.process.stdin.write(order_json.encode())
             self.process.stdin.flush()
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Processes:
     ) -> None:
         """Run up to `jobs` workers with `threads` threads each.
 
-        By default, there are as many workers as the machine has processors for.
+        By default, there are as many workers as this process has processors for.
         """
         self._jobs = jobs or max(1, count_threads() // threads)
         self._threads, self._trackers, self._program = threads, trackers, program
@@ -124,8 +124,8 @@ class Processes:
         return [*self._workers]
 
     def start(self, run: PlannedRun) -> None:
-        line = run.to_line(run.threads(self._threads), self._trackers)
-        worker = WorkerProcess(run.path, line, self._program)
+        order_json = run.to_order_json(run.threads(self._threads), self._trackers)
+        worker = WorkerProcess(run.path, order_json, self._program)
         self._workers[run] = worker, time.monotonic()
 
     def ended(self) -> list[Outcome]:

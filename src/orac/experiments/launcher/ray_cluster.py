@@ -1,10 +1,11 @@
 """Backend of `schedule` that runs the workers as tasks of a Ray cluster.
 
-A task starts the same worker process as `processes`. So the two backends give bit-identical
-results if the number of threads is the same. Checkpoints are written below `out`, which must
-be a path that every node can reach. If a node or a Ray worker is lost, Ray starts the task
-again elsewhere, and the run continues from its last checkpoint. Ray is an optional dependency
-(extra `ray`) and is imported only when this backend is used.
+A task starts the same worker process as `processes`. So on the same kind of machine and with
+the same number of threads, the two backends give bit-identical results. Checkpoints are
+written below `out`, which must be a path that every node can reach. If a node or a Ray
+worker is lost, Ray starts the task again elsewhere, and the run continues from its last
+checkpoint. Ray is an optional dependency (extra `ray`) and is imported only when this backend
+is used.
 """
 
 import time
@@ -21,12 +22,12 @@ RETRIES = 10
 """Maximum number of times that Ray starts a task again after its Ray worker was lost."""
 
 
-def supervise(folder: str, line: str, stop_file: str) -> tuple[str, str]:
+def supervise(folder: str, order_json: str, stop_file: str) -> tuple[str, str]:
     """Run one worker process inside a Ray task; stop it when `stop_file` appears.
 
     Returns the status of the run and its error message.
     """
-    worker, stopping = WorkerProcess(Path(folder), line, WORKER), False
+    worker, stopping = WorkerProcess(Path(folder), order_json, WORKER), False
     while (result := worker.result()) is None:
         if not stopping and Path(stop_file).exists():
             stopping = True
@@ -68,9 +69,9 @@ class RayTasks:
         if self._stop_file is None:
             self._stop_file = run.out.resolve() / f"stop-{uuid.uuid4().hex}"
         threads = run.threads(self._threads)
-        line = run.to_line(threads, self._trackers)
+        order_json = run.to_order_json(threads, self._trackers)
         remote = self._ray.remote(num_cpus=threads, max_retries=RETRIES)(supervise)
-        task = remote.remote(str(run.path.resolve()), line, str(self._stop_file))
+        task = remote.remote(str(run.path.resolve()), order_json, str(self._stop_file))
         self._tasks[task] = run, time.monotonic()
 
     def ended(self) -> list[Outcome]:

@@ -71,7 +71,7 @@ class PlannedRun:
         return f"{self.label}, seed {self.config.seed}"
 
     def is_complete(self) -> bool:
-        """Return whether the run is finished and has everything that was asked of it.
+        """Return whether the run is finished and has the requested files.
 
         A finished run has a checkpoint of its last step. If the run is to be certified, it
         also has a certificate. If it is to play fresh episodes, it also has their summary.
@@ -82,7 +82,7 @@ class PlannedRun:
         return bool(steps) and steps[-1] >= self.total_steps and certified and played
 
     def step(self) -> int:
-        """Return the step of the last complete row of metrics.csv, or 0 if there is none."""
+        """Return the step in the last complete row of metrics.csv, or 0 without such a row."""
         try:
             # Without O_NONBLOCK, opening a pipe would wait for a writer.
             descriptor = os.open(self.path / "metrics.csv", os.O_RDONLY | os.O_NONBLOCK)
@@ -97,8 +97,8 @@ class PlannedRun:
         """Return the threads with which the run was started; `default` for a new run."""
         return threads_of(self.path) or default
 
-    def to_line(self, threads: int, trackers: Sequence[str]) -> str:
-        """Return the line of JSON from which a worker process reads what to train."""
+    def to_order_json(self, threads: int, trackers: Sequence[str]) -> str:
+        """Return a line of JSON that tells a worker process what to train."""
         order = {
             "out": str(self.out.resolve()),
             "name": self.name,
@@ -119,8 +119,8 @@ class PlannedRun:
 class Outcome:
     """How a run ended. `status` is "finished", "stopped", "failed" or "killed".
 
-    A stopped run can continue. A run was killed if a signal ended its process, or if memory
-    ran out.
+    A stopped run can be continued. A run counts as killed if a signal ended its process, or
+    if memory ran out.
     """
 
     run: PlannedRun
@@ -252,12 +252,14 @@ def run_all(
             while backend.running or (waiting and not stopping):
                 if not stopping:
                     over = time.monotonic() - started >= budget_seconds
-                    stopping = "interrupted" if received else "budget used" * over
+                    stopping = (
+                        "interrupted" if received else "time budget used up" * over
+                    )
                     if stopping:
-                        again = " Ctrl-C again ends them at once, without saving."
+                        again = " Ctrl-C again stops them without saving."
                         log(
-                            f"Stopping ({stopping}): every worker saves first."
-                            + again * bool(received)
+                            f"Stopping ({stopping}). Each worker first saves a "
+                            f"checkpoint.{again * bool(received)}"
                         )
                         backend.stop()
                 while waiting and not stopping and backend.free:
@@ -332,7 +334,7 @@ class ProgressLog:
 
 
 class ProgressBar:
-    """Shows the total steps of all runs in one bar, and how far each run is."""
+    """Shows the steps of all runs together in one bar, and the progress of each run."""
 
     def __init__(self, runs: Sequence[PlannedRun], bar: Progress) -> None:
         self._runs, self._bar = runs, bar

@@ -1,7 +1,7 @@
 """Train one run in its own process: start it, or resume it from its last checkpoint.
 
 `python -m orac.experiments.launcher.worker` reads one line of JSON, made by
-`PlannedRun.to_line`, from standard input. When standard input ends, because the parent
+`PlannedRun.to_order_json`, from standard input. When standard input ends, because the parent
 process closed it or died, the worker saves a checkpoint and stops. The worker claims its
 processors (`runs.machine`) before it imports JAX.
 """
