@@ -130,9 +130,17 @@ def test_a_loaded_agent_takes_the_cost_bound_that_a_certificate_needs(
     assert again.spec.cost_bounds == (200.0,)
 
 
-def test_a_resumed_run_takes_the_cost_bound(tmp_path):
+def test_a_run_is_started_once_and_then_resumed_with_its_cost_bound(tmp_path):
     agent = orac.WCSAC("Pendulum-v1", cost_fn=too_fast, cost_limit=10, settings=TINY)
     agent.learn(200, out=tmp_path, progress_bar=False, trackers=())
+    again = orac.WCSAC("Pendulum-v1", cost_fn=too_fast, cost_limit=10, settings=TINY)
+    call = f"orac.resume({str(agent.run_path)!r}, cost_fn='{too_fast.__module__}:too_fast')"
+    with pytest.raises(FileExistsError) as caught:
+        again.learn(200, out=tmp_path, progress_bar=False, trackers=())
+    assert str(caught.value) == (
+        f"{agent.run_path} already holds a run. For a new run, pass another name= or out= to "
+        f"learn, or another seed= to the agent. To continue that run: {call}"
+    )
     options = {"cost_fn": too_fast, "progress_bar": False, "trackers": (), "log": str}
     again = orac.resume(agent.run_path, cost_bound=200, **options)
     assert again.spec.cost_bounds == (200.0,)

@@ -233,7 +233,9 @@ def call_cost_fn(
         return cost_fn(observation, action, next_observation, info)
     except Exception as error:
         parts = [
-            f"the keys of {name} are {', '.join(map(repr, value)) or 'none'}"
+            f"{name} has the keys {', '.join(map(repr, value))}"
+            if value
+            else f"{name} has no keys"
             for name, value in (("observation", observation), ("info", info))
             if isinstance(value, Mapping)
         ]
