@@ -73,8 +73,6 @@ def draw(runs: list[Path], out: Path, episodes: int) -> None:
         agent = orac.load(run)
         maze = GuardedMaze(**dict(agent.config.env.params))
         draw_map(axes, maze)
-        axes.set_xticks([])
-        axes.set_yticks([])
         draw_paths(axes, record(agent, maze, episodes))
         name = NAMES.get(agent.config.algo, agent.config.algo)
         axes.set_title(name, loc="left", size=12, weight="bold", color=INK)

@@ -1,5 +1,6 @@
 """Tests of loading saved agents."""
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,3 +120,40 @@ def test_another_cost_function_than_that_of_training_is_noticed(before, now, oth
     base = preset("orac", "Pendulum-v1")
     configs = [replace(base, env=replace(base.env, cost_fn=x)) for x in (before, now)]
     assert other_cost_fn(*configs) == other
+
+
+def test_a_loaded_agent_takes_the_cost_bound_that_a_certificate_needs(
+    pendulum, tmp_path
+):
+    pendulum.save(tmp_path / "agent.zip")
+    again = orac.load(tmp_path / "agent.zip", cost_fn=too_fast, cost_bound=200)
+    assert again.spec.cost_bounds == (200.0,)
+
+
+def test_a_run_is_started_once_and_then_resumed_with_its_cost_bound(tmp_path):
+    agent = orac.WCSAC("Pendulum-v1", cost_fn=too_fast, cost_limit=10, settings=TINY)
+    agent.learn(200, out=tmp_path, progress_bar=False, trackers=())
+    again = orac.WCSAC("Pendulum-v1", cost_fn=too_fast, cost_limit=10, settings=TINY)
+    call = f"orac.resume({str(agent.run_path)!r}, cost_fn='{too_fast.__module__}:too_fast')"
+    with pytest.raises(FileExistsError) as caught:
+        again.learn(200, out=tmp_path, progress_bar=False, trackers=())
+    assert str(caught.value) == (
+        f"{agent.run_path} already holds a run. For a new run, pass another name= or out= to "
+        f"learn, or another seed= to the agent. To continue that run: {call}"
+    )
+    options = {"cost_fn": too_fast, "progress_bar": False, "trackers": (), "log": str}
+    again = orac.resume(agent.run_path, cost_bound=200, **options)
+    assert again.spec.cost_bounds == (200.0,)
+
+
+@pytest.mark.parametrize("function", [orac.load, orac.resume])
+def test_load_and_resume_name_their_options_and_suggest_the_nearest(function):
+    with pytest.raises(
+        ValueError, match=r"got 'cost_bond'\. Did you mean 'cost_bound'"
+    ):
+        function("nowhere", cost_bond=200)
+    made = inspect.signature(orac.make_agent).parameters
+    options = inspect.signature(function).parameters
+    shared = {"cost_fn", "encoder", "cost_bound", "cost_names", "cost_keys"}
+    for name in (*shared, "metric_names", "vectorization"):
+        assert options[name] == made[name], name

@@ -48,6 +48,25 @@ def test_a_certified_run_has_exit_code_0_and_a_certificate(run, capsys):
     assert look["bounds"][0]["confidence"] == pytest.approx(1 - 0.05 / 3)
 
 
+def test_an_earlier_certificate_is_named_and_stays_if_the_next_one_is_stopped(
+    run, capsys, monkeypatch
+):
+    assert main(["certify", str(with_limit(run, 1000.0))]) == 0
+    assert "certificate.json already" not in capsys.readouterr().out
+    file = run / "certificate.json"
+    before = file.read_bytes()
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orac.api.agent.certify_candidates", stop)
+    assert main(["certify", str(run)]) == 130
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{file} already certifies its policy. With the same")
+    assert printed.err.endswith(f" nothing was written. {file} has not changed.\n")
+    assert file.read_bytes() == before
+
+
 def test_a_run_that_is_not_certified_has_exit_code_1(run, capsys):
     # Even a policy that never pays would need about 20 * 24 / 0.001 * 3 episodes.
     assert main(["certify", str(with_limit(run, 0.001)), "--json"]) == 1

@@ -7,7 +7,7 @@ import pytest
 
 import orac
 from helpers.command_examples import ENV
-from orac.cli.main import COMMANDS, main, make_parser
+from orac.cli.main import COMMANDS, main
 
 INVALID = [
     (["train", "--algo=orak"], "Did you mean 'orac'?"),
@@ -60,7 +60,7 @@ INVALID = [
     (["train", "--env-id=Pendulum-v1", "--cost-fn=too_fast"], "my_costs:too_fast"),
     (
         ["train", "--env-id=Pendulum-v1", "--cost-fn=math:pi"],
-        "must be a function of (obs",
+        "must be a function of (observation",
     ),
     (["train", "--set=env.cost_fn=my:cost"], "orac never imports code"),
     (["train", "--num-envs=1e12"], "training.num_envs must be at most 1,000,000"),
@@ -145,8 +145,26 @@ def test_the_version_is_that_of_the_package(capsys):
 
 def test_an_unknown_command_exits_with_code_2(capsys):
     with pytest.raises(SystemExit, match="2"):
-        make_parser().parse_args(["trian"])
-    assert "invalid choice: 'trian'" in capsys.readouterr().err
+        main(["trian"])
+    assert "no command 'trian'. Did you mean 'train'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["train", "--total_steps", "2000"], "Did you mean '--total-steps'?"),
+        (["train", "--total_steps=2000"], "Did you mean '--total-steps'?"),
+        (["train", "Pendulum-v1"], "unrecognized arguments: Pendulum-v1.\n"),
+        (["export", "RUN"], "orac.load(RUN).export('policy.npz')"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_nearest_one(arguments, hint, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    errors = capsys.readouterr().err
+    assert hint in errors
+    if arguments[0] == "train":
+        assert errors.startswith("usage: orac train ")
 
 
 def test_notes_of_an_error_are_printed(capsys, monkeypatch):

@@ -79,6 +79,28 @@ def test_a_run_that_is_too_short_to_learn_prints_one_note(
     assert not printed.err
 
 
+@pytest.mark.parametrize(
+    ("options", "time"),
+    [
+        ([], "about a minute"),
+        (["--preset=paper"], ""),
+        (["--preset=fast"], ""),
+        (["--total-steps=800"], ""),
+        (["--env-id=orac/CityLearn-v0"], "15 minutes"),
+    ],
+)
+def test_a_run_of_hours_is_announced_if_nobody_chose_it(
+    options, time, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
+    assert main(["train", f"--out={tmp_path}", *options]) == 130
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("note: the preset is 'paper', the default for ") == bool(
+        time
+    )
+    assert line.endswith(f"With --preset fast it takes {time}.") == bool(time)
+
+
 def test_train_prints_each_limit_in_both_units(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
     arguments = ["train", f"--env-id={ENV}", f"--out={tmp_path}", *TINY]
@@ -224,7 +246,7 @@ def test_several_seeds_stop_and_go_on_with_the_same_command(
     thread.join()
     printed = capsys.readouterr().out
     assert printed.startswith("wcsac in orac/GuardedMaze-v0, seeds 0, 1, 2\n")
-    assert "run the same command again to continue" in printed
+    assert "Run the same command again to continue" in printed
     folder = run_path(tmp_path, ENV, "wcsac", 0, "default").parent
     for seed in range(2):
         # Close to the end, so that the rest takes only a moment.
@@ -238,8 +260,12 @@ def test_several_seeds_stop_and_go_on_with_the_same_command(
     assert printed.endswith(f"Report: orac report {folder}\n")
     assert main(arguments) == 0
     assert "3 of 3 runs are finished already." in capsys.readouterr().out
-    assert main([*arguments, "--tail=0.5"]) == 1
-    assert "Repeat the settings of the existing run" in capsys.readouterr().err
+    other = ["--tail=0.5", "--set=agent.kappa=0.5"]
+    assert main([*arguments, *other]) == 1
+    printed = capsys.readouterr()
+    assert not printed.out, "the check comes before the description of the runs"
+    assert "(2 fields, such as constraints.0.tail: 0.05 there, 0.5 here)" in printed.err
+    assert "Add --name NAME for a new run, choose another --out" in printed.err
 
 
 def test_seeds_train_the_same_runs_as_one_seed_at_a_time(tmp_path, capsys, monkeypatch):

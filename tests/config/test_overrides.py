@@ -32,7 +32,12 @@ def test_assignments_apply_in_order_through_the_same_checks():
     "assignment, message",
     [
         ("agent.kapa=1", "a field of agent must .* Did you mean 'kappa'"),
-        ("agnt.kappa=1", "a field of the config must .* Did you mean 'agent'"),
+        ("agnt.kapa=1", "a field of the config must .* Did you mean 'agent'"),
+        (
+            "hidden_sizes=[3]",
+            "a field of the config .* Did you mean 'agent.hidden_sizes'",
+        ),
+        ("training.kappa=1", "Did you mean 'agent.kappa'\\? The names are total_steps"),
         ("constraints.1.limit=1", "an entry of constraints must be one of 0; got '1'"),
         ("agent.kappa.x=1", "a field of agent.kappa must be one of"),
         ("agent.kappa", "an assignment must look like agent.kappa=0.5, got 'agent.kap"),

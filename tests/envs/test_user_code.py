@@ -47,7 +47,7 @@ def test_name_of_cost_fn_is_the_name_of_the_function_or_class():
         (":too_fast", "its name as module:function"),
         ("no_such_module:too_fast", "which cannot be imported"),
         ("own_costs:too_fats", "has no function 'too_fats'. Did you mean 'too_fast'?"),
-        ("own_costs:CALLS", "(obs, action, next_obs, info), got 3"),
+        ("own_costs:CALLS", "(observation, action, next_observation, info), got 3"),
         ("", "its name as module:function, got ''"),
     ],
 )

@@ -240,8 +240,8 @@ def test_record_with_other_settings_raises_before_training(orac, tmp_path, monke
     other = with_settings(STUDIES["table1"], 10_000, ["agent.kappa=0.5"], ["orac"])
     with pytest.raises(
         ValueError,
-        match=r"ORAC, guard 0.15, seed 1, which is to run now, has agent.kappa 0.5 and "
-        r".*record has 1.0. Repeat the recorded settings, or choose another --record",
+        match=r"record holds other settings than ORAC, guard 0.15, seed 1 \(agent.kappa: "
+        r"1.0 there, 0.5 here\), but .* Repeat the recorded settings, or choose another",
     ):
         train(other, tmp_path / "b", folder, monkeypatch, seeds=(1,))
     assert not (tmp_path / "b").exists()

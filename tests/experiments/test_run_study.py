@@ -10,7 +10,7 @@ from helpers.study_examples import SETTINGS, STEPS, WorkerPool, render
 from orac.cli.main import main
 from orac.cli.options import STUDY_NAMES, parse_seeds
 from orac.experiments import paper_numbers, run_study
-from orac.experiments.launcher.schedule import Backend
+from orac.experiments.launcher.schedule import Backend, Outcome
 from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import plan, with_settings
 
@@ -53,6 +53,29 @@ def test_invalid_option_ends_the_command_before_anything_runs(option, tmp_path, 
     message = capsys.readouterr().err
     assert "must be" in message or "Did you mean 'guard_probability'" in message
     assert not [*tmp_path.rglob("seed-*")]
+
+
+def test_a_study_that_is_stopped_at_its_start_prints_no_table(tmp_path, monkeypatch):
+    def stop(study, planned, options, log, signals):
+        signals.append(2)
+        return [Outcome(one, "stopped") for one in planned]
+
+    monkeypatch.setattr(run_study, "train", stop)
+    study, lines = with_settings(STUDIES["table1"], 10_000), []
+    for record in (None, tmp_path / "record"):
+        options = StudyOptions(tmp_path / "runs", (0,), record=record)
+        assert run_study.run(study, options, lines.append) == 130
+    runs = len(plan(study, (0,), tmp_path))
+    assert (
+        lines[2:]
+        == lines[:2]
+        == [
+            "No run was evaluated yet, so there are no tables.",
+            f"{runs} of {runs} runs are not finished, and 0 of these have taken steps, which are "
+            "saved. Run the same command again to continue.",
+        ]
+    )
+    assert not [*tmp_path.iterdir()]
 
 
 def test_unknown_band_gets_a_suggestion(tmp_path):

@@ -132,5 +132,5 @@ def test_runs_of_one_case_with_different_settings_raise(tmp_path):
     write_run(tmp_path, case.config, name=case.name)
     other = overrides.override(case.config, ["seed=1", "agent.kappa=0.5"])
     write_run(tmp_path, other, name=case.name)
-    with pytest.raises(ValueError, match=r"has agent.kappa 0.5 and .* has 1.0. Repeat"):
+    with pytest.raises(ValueError, match=r"\(agent.kappa: 1.0 there, 0.5 here\)"):
         collect(study, tmp_path)

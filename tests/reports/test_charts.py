@@ -12,6 +12,7 @@ from orac.reports import charts, report
 from orac.reports.matplotlib_figures import draw_line_charts
 from orac.reports.plotly_figures import to_plotly
 from orac.reports.report_metrics import (
+    Curve,
     average_curves,
     bootstrap_interval,
     evaluation_curve,
@@ -192,3 +193,17 @@ def test_bins_are_whole_numbers_if_costs_are():
     np.testing.assert_array_equal(edges, [-0.5, 0.5, 1.5, 2.5, 3.5, 4.5])
     assert len(charts.cost_bins([np.array([0.3, 700.0])])) == 41
     assert len(charts.cost_bins([])) == 2
+
+
+def test_the_axis_of_a_constant_shows_no_negative_numbers():
+    def chart(values, **more):
+        y = np.array(values, float)
+        blank = np.full(len(y), np.nan)
+        curve = Curve(np.arange(len(y)), y, blank, blank, np.ones(len(y)))
+        return charts.LineChart("title", "steps", (charts.Line("a", 1, curve),), **more)
+
+    assert chart([0.3, 0.3]).y_range == pytest.approx((-0.012, 0.6))
+    assert chart([0, 0]).y_range == (-0.02, 1.0)
+    assert chart([-1, -1]).y_range is None and chart([1, 2]).y_range is None
+    assert chart([0, 0], limits=(5.0,)).y_range is None
+    assert to_plotly(chart([0, 0]), ["a"])["layout"]["yaxis"]["range"] == [-0.02, 1.0]

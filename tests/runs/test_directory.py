@@ -281,6 +281,24 @@ def test_opening_a_directory_without_a_run_raises_an_error(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_folder_of_runs_suggests_the_runs_in_it(tmp_path):
+    paths = []
+    for seed in range(5):
+        with create(tmp_path, seed=seed) as run:
+            paths.append(run.path)
+    first = paths[0]
+    for folder in (tmp_path, first.parent.parent, first.parent):
+        with pytest.raises(FileNotFoundError) as caught:
+            read_config(folder)
+        runs = " or ".join(map(str, paths[:3]))
+        assert str(caught.value).endswith(f" Did you mean {runs} or another run there?")
+    outside = tmp_path / "other"
+    outside.mkdir()
+    (outside / "link").symlink_to(first.parent)
+    with pytest.raises(FileNotFoundError, match="A run's directory looks like runs/"):
+        read_config(outside)
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -195,8 +195,10 @@ def test_a_pair_has_the_name_of_its_place():
     assert name_of_pair(*CONVOLUTION) == NAME
     nowhere = name_of_pair(examples.init, examples.as_matrix)
     assert nowhere == "helpers.encoder_examples:(init, as_matrix)"
-    with pytest.raises(NotImported, match=r"cannot be imported by its name: write ENC"):
+    with pytest.raises(NotImported, match="Pass the pair itself as encoder=") as caught:
         encoder_of_file(nowhere)
+    text = vars(caught.value)["shell_text"]
+    assert "cannot be imported by its name: write ENCODER = (init, apply)" in text
 
 
 def test_a_file_may_name_only_the_top_level_of_an_allowed_module(monkeypatch):

@@ -89,7 +89,7 @@ def test_a_run_with_all_it_needs_has_no_notes():
 def test_an_environment_without_a_bound_is_noted_with_the_line_that_declares_one():
     (note,) = notes.start_notes(make_config(), make_spec(None), on_host=True)
     assert "declares no bound on the 'cost'" in note
-    assert "`cost_bound = 100.0`" in note and note.endswith(".")
+    assert "`cost_bound = ...`" in note and note.endswith(".")
 
 
 def test_a_limit_of_zero_is_noted():

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -27,7 +28,7 @@ from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery
 from orac.training.device_loop import DeviceRunner
-from orac.training.run_loop import steer_run
+from orac.training.run_loop import Counters, progress_values, steer_run
 from orac.training.train_step import StepReport
 
 LOGS = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
@@ -312,3 +313,18 @@ def test_the_unit_of_costs_does_not_matter():
         for name in ("measured/risk/cost", "constraint/risk/cost", "train/cost"):
             expected = 1e6 * left[name]
             assert right[name] == pytest.approx(expected, rel=0.02, nan_ok=True), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("fast", "- (22 of 200 episodes)"), ("paper", "- (0 episodes)")]
+)
+def test_the_progress_names_the_episodes_of_the_measured_risk(kind, shown):
+    config = presets.preset("orac", "orac/GuardedMaze-v0", kind)
+    names = ("risk", "limit", "multiplier")
+    metrics = {f"constraint/{name}/cost": 1.0 for name in names}
+    metrics |= {"train/reward": 0.0, "train/cost": 0.0}
+    metrics |= {"measured/risk/cost": np.nan, "measured/episodes": 22.0}
+    spec = SimpleNamespace(cost_names=("cost",))
+    runner = SimpleNamespace(config=config, spec=spec)
+    values = progress_values(metrics, runner, Counters())
+    assert values["measured risk"] == shown and "episodes" not in values

@@ -24,6 +24,7 @@ from orac.config.validation import (
     check_path,
     check_seed,
     shown,
+    with_shell_text,
 )
 from orac.core.agent import (
     AgentState,
@@ -228,10 +229,9 @@ class Agent:
         logger: Logger = self._history
         if out is None and self.run_path is not None:
             total = f"total_timesteps={training.total_steps}"
-            call = ", ".join([repr(str(self.run_path)), *self._own_code(), total])
             warnings.warn(
                 f"these steps will not be written to {self.run_path}. To record them, use "
-                f"orac.resume({call}) instead.",
+                f"{self._resume_call(self.run_path, total)} instead.",
                 NotRecordedWarning,
                 stacklevel=2,
             )
@@ -274,7 +274,16 @@ class Agent:
             )
         except FileExistsError as error:
             path = run_path(out, *place, name)
-            raise FileExistsError(f"{error} {self._how_to_continue(path)}") from error
+            held = f"{path} already holds a run."
+            new = FileExistsError(
+                f"{held} For a new run, pass another name= or out= to learn, or another "
+                f"seed= to the agent. To continue that run: {self._resume_call(path)}"
+            )
+            shell = (
+                f"{held} Add another --name, --seed or --out for a new one. "
+                f"{self._how_to_continue(path)}"
+            )
+            raise with_shell_text(new, shell) from error
 
     def _longer_training(
         self, total_timesteps: int | None, more_steps: int | None
@@ -394,13 +403,15 @@ class Agent:
 
     def _how_to_continue(self, path: Path) -> str:
         """Return a sentence with the command that continues the run."""
-        own_code = self._own_code()
-        if any(argument.endswith("=...") for argument in own_code):
-            arguments = ", ".join([repr(str(path)), *own_code])
-            return f"Continue with: orac.resume({arguments})"
+        if any(argument.endswith("=...") for argument in self._own_code()):
+            return f"Continue with: {self._resume_call(path)}"
         bounds = self._meta.get("cost_bound")
         arguments = run_arguments(path, self.config, bounds)
         return f"Continue with: orac resume {arguments}"
+
+    def _resume_call(self, path: Path, *more: str) -> str:
+        """Return the call of `orac.resume` that continues the run in Python."""
+        return f"orac.resume({', '.join([repr(str(path)), *self._own_code(), *more])})"
 
     def _own_code(self) -> list[str]:
         """Return the arguments that `orac.resume` needs for the user's own code.
@@ -786,12 +797,18 @@ def write_certificate(
         "seed": agent.config.seed,
         "first_sample": CERTIFY,
     }
-    file = path.with_name(f"{path.name}.certificate.json")
     if path.is_dir():
-        file = path / "certificate.json"
         record["config"] = config_checksum(path)
+    file = certificate_file(path)
     write_text(file, json.dumps(record, indent=2) + "\n")
     return record, file
+
+
+def certificate_file(path: Path) -> Path:
+    """Return the path of the certificate of a run directory or of an agent's file."""
+    if path.is_dir():
+        return path / "certificate.json"
+    return path.with_name(f"{path.name}.certificate.json")
 
 
 def short_run(config: Config) -> str:

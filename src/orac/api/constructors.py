@@ -7,44 +7,21 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate
 
 from orac.api.agent import Agent
 from orac.api.environments import name_of_env
+from orac.api.options import Options, changed_host_options, refuse_unknown_options
 from orac.config import overrides, presets
 from orac.config.schema import Config, Constraint
-from orac.config.validation import check_range, shown, unknown_name
-from orac.envs.gym_adapter.make import make_host
+from orac.config.validation import check_range, shown
 from orac.envs.user_code import CostFn
 from orac.evaluation.episodes import risk_phrase
 from orac.training.encoder_loading import EncoderPair
 
-Options = ParamSpec("Options")
-
 
 class AssumedLimitWarning(UserWarning):
     """Warns that no cost limit was given and a default is used."""
-
-
-def refuse_unknown_options(
-    function: Callable[Options, Agent],
-) -> Callable[Options, Agent]:
-    """Return the function with a check of its options.
-
-    An unknown option raises an error that suggests the nearest known option.
-    """
-    parameters = inspect.signature(function).parameters
-    known = [x for x, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
-
-    @wraps(function)
-    def checked(*arguments: Options.args, **options: Options.kwargs) -> Agent:
-        for name in options:
-            if name not in parameters:
-                raise unknown_name("an option", name, known)
-        return function(*arguments, **options)
-
-    return checked
 
 
 def takes_options_of(
@@ -151,16 +128,13 @@ def make_agent(
     )
     if settings:
         chosen = overrides.with_fields(chosen, settings)
-    given: dict[str, Any] = {
-        "cost_bound": cost_bound,
-        "cost_names": cost_names,
-        "cost_keys": cost_keys,
-        "metric_names": metric_names,
-        "vectorization": vectorization,
-    }
-    # Some environments reject unknown options, so options with default values are left out.
-    defaults = inspect.signature(make_host).parameters
-    host_options = {x: v for x, v in given.items() if v is not defaults[x].default}
+    host_options = changed_host_options(
+        cost_bound=cost_bound,
+        cost_names=cost_names,
+        cost_keys=cost_keys,
+        metric_names=metric_names,
+        vectorization=vectorization,
+    )
     agent = Agent(
         env, chosen, cost_fn=cost_fn, encoder=encoder, host_options=host_options
     )

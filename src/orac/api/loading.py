@@ -17,24 +17,38 @@ from orac.api.environments import (
     name_of_env,
     run_arguments,
 )
+from orac.api.options import changed_host_options, refuse_unknown_options
 from orac.config import serialization
 from orac.config.schema import Config, Encoder
 from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
-from orac.envs.user_code import can_be_imported
+from orac.envs.user_code import CostFn, can_be_imported
 from orac.runs.arrays import TemplateMismatchError
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, certificate_problem, read_config
 from orac.runs.machine import check_memory
 from orac.runs.trackers import check_trackers
 from orac.training import delivery, saving
+from orac.training.encoder_loading import EncoderPair
 from orac.training.host_loop import HostRunner
 from orac.training.run_logger import RunLogger
 from orac.training.run_loop import Callback, Runner
 from orac.training.state import memory_needs
 
 
-def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
+@refuse_unknown_options
+def load(
+    path: str | Path,
+    env: Any = None,
+    *,
+    cost_fn: CostFn | str | None = None,
+    encoder: EncoderPair | str | None = None,
+    cost_bound: float | Sequence[float] | None = None,
+    cost_names: Sequence[str] | None = None,
+    cost_keys: Sequence[str] | None = None,
+    metric_names: Sequence[str] = (),
+    vectorization: str = "auto",
+) -> Agent:
     """Return an agent from a file or a run directory.
 
     `path` is a file written by `Agent.save`, or a run directory, whose newest intact
@@ -43,10 +57,25 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
 
     orac does not import code only because a file names it. Pass `env`, `cost_fn` and
     `encoder` again if the run used an environment, a cost function or an encoder from your
-    module. `options` are arguments of `Agent`.
+    module. Pass `cost_bound` again before you certify, because a certificate never relies
+    on a number from a file. The other options are those of `make_agent` about the
+    environment, which are not stored in the file either. All other settings come from the
+    file.
     """
     check_path("path", path)
     path = Path(path)
+    host_options = changed_host_options(
+        cost_bound=cost_bound,
+        cost_names=cost_names,
+        cost_keys=cost_keys,
+        metric_names=metric_names,
+        vectorization=vectorization,
+    )
+    options: dict[str, Any] = {
+        "cost_fn": cost_fn,
+        "encoder": encoder,
+        "host_options": host_options,
+    }
     if path.is_dir():
         config = serialization.from_dict(read_config(path))
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
@@ -67,13 +96,11 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
                 f"Continue the run: orac resume {path}"
             )
         for message in loaded.warnings:
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(message, stacklevel=3)
         state, candidates = loaded.state.agent, loaded.state.candidates
         rounds = loaded.state.rounds
     else:
-        config, state, candidates, steps = saving.load_agent(
-            path, options.get("encoder")
-        )
+        config, state, candidates, steps = saving.load_agent(path, encoder)
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
@@ -87,21 +114,22 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         if agent._new_env == LAMBDA:
             agent._new_env = agent.spec.name
     agent._new_cost_fn = other_cost_fn(config, agent.config)
-    trained_with, cost_fn = config.env.cost_fn, agent.config.env.cost_fn
-    if agent._new_cost_fn is None and cost_fn != trained_with:
+    trained_with, has_now = config.env.cost_fn, agent.config.env.cost_fn
+    if agent._new_cost_fn is None and has_now != trained_with:
         warnings.warn(
             f"the agent was trained with the cost function {trained_with} and now has "
-            f"{cost_fn}. Its evaluations and certificates are right only if both compute "
+            f"{has_now}. Its evaluations and certificates are right only if both compute "
             "the same cost.",
-            stacklevel=2,
+            stacklevel=3,
         )
     if path.is_dir():
         if problem := certificate_problem(path):
-            warnings.warn(problem, stacklevel=2)
+            warnings.warn(problem, stacklevel=3)
         agent._certified = delivery.certified_index(path, candidates)
     return agent
 
 
+@refuse_unknown_options
 def resume(
     run_dir: str | Path,
     env: Any = None,
@@ -111,15 +139,20 @@ def resume(
     progress_bar: bool = True,
     trackers: Sequence[str] = ("tensorboard",),
     log: Any = print,
-    **options: Any,
+    cost_fn: CostFn | str | None = None,
+    encoder: EncoderPair | str | None = None,
+    cost_bound: float | Sequence[float] | None = None,
+    cost_names: Sequence[str] | None = None,
+    cost_keys: Sequence[str] | None = None,
+    metric_names: Sequence[str] = (),
+    vectorization: str = "auto",
 ) -> Agent:
     """Continue a run from its newest intact checkpoint.
 
     The run trains up to the total number of steps in its config. With a larger
     `total_timesteps`, it trains further, even if it is finished. Its schedules still end at
-    the original total. Pass `env`, `cost_fn` and `encoder` again if they are your code, as
-    for `load`. `log` is a function that receives messages about the run, and `options` are
-    arguments of `Agent`.
+    the original total. `log` is a function that receives messages about the run. Pass
+    `env`, `cost_fn`, `encoder`, `cost_bound` and the other options as for `load`.
     """
     check_callback(callback)
     check_log(log)
@@ -136,7 +169,19 @@ def resume(
             config = replace(config, training=training)
         for message in run.machine_differences():
             log(message)
-        agent = Agent(choose_env(config, env), config, **options)
+        agent = Agent(
+            choose_env(config, env),
+            config,
+            cost_fn=cost_fn,
+            encoder=encoder,
+            host_options=changed_host_options(
+                cost_bound=cost_bound,
+                cost_names=cost_names,
+                cost_keys=cost_keys,
+                metric_names=metric_names,
+                vectorization=vectorization,
+            ),
+        )
         if other := other_cost_fn(config, agent.config):
             own = config.env.cost_fn
             raise ValueError(
@@ -150,11 +195,14 @@ def resume(
                 f"The run was started with the cost function {config.env.cost_fn} and "
                 f"continues with {agent.config.env.cost_fn}."
             )
-        encoder = agent.config.agent.encoder
-        if isinstance(encoder, Encoder) and encoder.name != config.agent.encoder:
+        new_encoder = agent.config.agent.encoder
+        if (
+            isinstance(new_encoder, Encoder)
+            and new_encoder.name != config.agent.encoder
+        ):
             log(
                 f"The run was started with the encoder {config.agent.encoder} and "
-                f"continues with {encoder.name}."
+                f"continues with {new_encoder.name}."
             )
         check_memory(memory_needs(agent.spec, agent.config, with_replay=True))
         logger = RunLogger(run, agent.runner, trackers)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from orac.api import Agent, Evaluation, evaluate_baseline, load
-from orac.api.agent import check_own_task, write_certificate
+from orac.api.agent import certificate_file, check_own_task, write_certificate
 from orac.api.environments import cost_bound_options
-from orac.cli.options import host_options
 from orac.config.schema import Config
 from orac.envs.base import EnvSpec
 from orac.evaluation.certification import cannot_certify
@@ -29,7 +28,7 @@ from orac.evaluation.rollout import (
     record_video,
 )
 from orac.evaluation.seed_intervals import check_level
-from orac.runs.directory import evaluation_path, save_evaluation
+from orac.runs.directory import evaluation_path, save_evaluation, valid_certificate
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def load_from_options(options: argparse.Namespace) -> Agent:
         options.env_id,
         cost_fn=options.cost_fn,
         encoder=options.encoder,
-        host_options=host_options(options),
+        cost_bound=options.cost_bound,
     )
 
 
@@ -220,12 +219,24 @@ def run_certify(options: argparse.Namespace) -> int:
     agent = load_from_options(options)
     check_own_task(agent, options.run_dir)
     check_certifiable(agent, Path(options.run_dir))
-    result = agent.certify(
-        confidence=options.confidence,
-        looks=options.looks,
-        episodes_max=options.episodes_max,
-        log=lambda text: print(text, file=sys.stderr if options.json else sys.stdout),
-    )
+
+    def log(text: str) -> None:
+        print(text, file=sys.stderr if options.json else sys.stdout)
+
+    if earlier := earlier_certificate(Path(options.run_dir)):
+        log(earlier)
+    try:
+        result = agent.certify(
+            confidence=options.confidence,
+            looks=options.looks,
+            episodes_max=options.episodes_max,
+            log=log,
+        )
+    except KeyboardInterrupt as stopped:
+        file = certificate_file(Path(options.run_dir))
+        unchanged = f" {file} has not changed." if file.exists() else ""
+        stopped.add_note(f"Nothing was certified, and nothing was written.{unchanged}")
+        raise
     record, file = write_certificate(agent, result, options.run_dir)
     if options.json:
         print(json.dumps(record, indent=2))
@@ -234,6 +245,22 @@ def run_certify(options: argparse.Namespace) -> int:
         print(f"{sentence[0].upper()}{sentence[1:]}.")
         print(f"The policy is from step {result.policy.step:,}. Written: {file}")
     return 0 if result.certified else 1
+
+
+def earlier_certificate(path: Path) -> str:
+    """Return a message about the valid certificate of a run directory; "" if it has none."""
+    record = valid_certificate(path) if path.is_dir() else None
+    if record is None:
+        return ""
+    done = "already certifies its policy"
+    if not record.get("certified"):
+        done = "contains an earlier attempt, which certified no policy"
+    return (
+        f"{certificate_file(path)} {done}. With the same options, this command plays the "
+        "same episodes again and has the same result. With other options, it is another "
+        "attempt: if one of several attempts is chosen by its result, the stated "
+        "confidence does not hold."
+    )
 
 
 class MissingBound(ValueError):

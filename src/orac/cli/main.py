@@ -10,7 +10,7 @@ import importlib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orac.cli.options import (
@@ -28,6 +28,7 @@ from orac.cli.options import (
     folder,
     path,
 )
+from orac.config.validation import did_you_mean
 from orac.runs.machine import is_out_of_memory, limit_threads, threads_of
 
 COMMANDS = {
@@ -62,6 +63,10 @@ COMMANDS = {
 
 The function `run_<name>` of the module runs the command.
 """
+ELSEWHERE = {
+    "export": "A policy is exported in Python: orac.load(RUN).export('policy.npz').",
+}
+"""What to do instead of commands that users may expect."""
 LIGHT_COMMANDS = ("config", "agents", "envs", "train")
 """Commands that do not need JAX, or need it only after their options were checked."""
 FUNCTION_OPTIONS = {"--cost-fn": "cost_fn", "--encoder": "encoder"}
@@ -88,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     - 143: SIGTERM stopped it in the same way.
     """
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options = parse(parser, sys.argv[1:] if arguments is None else arguments)
     if options.version:
         print(f"orac {importlib.import_module('orac').__version__}")
         return 0
@@ -112,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("ORAC_TRACEBACK") or not is_user_error(error):
             raise
-        message = OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
+        message = getattr(error, "shell_text", str(error))
+        if is_out_of_memory(error):
+            message = OUT_OF_MEMORY
         if missing := getattr(error, "options", ()):
             if not hasattr(options, FUNCTION_OPTIONS.get(missing[0], "command")):
                 # This command does not have the option, but --import allows the module.
@@ -123,8 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [f"orac {options.command}: {message}", *notes]
         print("\n".join(map(printable, lines)), file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\nStopped.", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        notes = getattr(stopped, "__notes__", ())
+        print("\n" + " ".join(["Stopped.", *notes]), file=sys.stderr)
         return 130
 
 
@@ -199,6 +207,39 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> argparse.Namespace:
+    """Parse the arguments. Errors suggest the nearest command or option."""
+    command = arguments[0] if arguments else ""
+    if command in ELSEWHERE:
+        parser.error(f"there is no command {command!r}. {ELSEWHERE[command]}")
+    if command and not command.startswith("-") and command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS)
+        parser.error(
+            f"there is no command {command!r}.{hint} `orac --help` lists all commands."
+        )
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # Print the usage of the command, not that of the program.
+        subparser = subparsers_of(parser).get(options.command, parser)
+        known = [x for action in subparser._actions for x in action.option_strings]
+        name = unknown[0].partition("=")[0]
+        hint = did_you_mean(name, known, 0.7) if name.startswith("-") else ""
+        subparser.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
+    return options
+
+
+def subparsers_of(
+    parser: argparse.ArgumentParser,
+) -> Mapping[str, argparse.ArgumentParser]:
+    """Return the parser of every command by its name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return action.choices
+    return {}
+
+
 def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
     """Print a script that completes commands, options and their values in a shell."""
     import shtab
@@ -207,17 +248,15 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
 
     def complete_values(parser: argparse.ArgumentParser) -> None:
         for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for command in action.choices.values():
-                    complete_values(command)
-            elif action.type in (path, folder):
+            if action.type in (path, folder):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.dest == "algo":
                 action.choices = [*presets.ALGORITHMS]
             elif action.dest == "preset":
                 action.choices = [*presets.PRESETS]
 
-    complete_values(parser)
+    for command in subparsers_of(parser).values():
+        complete_values(command)
     print(shtab.complete(parser, shell))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from orac.config import serialization
 from orac.runs.trackers import TRACKERS
@@ -67,7 +66,8 @@ def add_function_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cost-fn",
         metavar="MODULE:FUNCTION",
-        help="import this function of (obs, action, next_obs, info) to compute the cost",
+        help="import this function of (observation, action, next_observation, info) to "
+        "compute the cost",
     )
     parser.add_argument(
         "--encoder",
@@ -83,9 +83,10 @@ def add_cost_and_device_options(parser: ArgumentParser) -> None:
         "--cost-bound",
         type=float,
         action="append",
-        metavar="COST",
+        metavar="BOUND",
         help="largest possible cost of an episode, for an environment that does not declare "
-        "it; certificates rely on it; give it once per constraint",
+        "it: the largest cost of a step times the number of steps; certificates rely on it; "
+        "give it once per constraint",
     )
     about = "device that JAX uses"
     parser.add_argument("--device", choices=("cpu", "gpu", "tpu"), help=about)
@@ -349,12 +350,6 @@ def add_demo_options(parser: ArgumentParser) -> None:
     option("--seed", type=int, default=0, help="random seed (default: 0)")
     about = "output directory (default: demo)"
     option("--out", type=folder, default=Path("demo"), help=about)
-
-
-def host_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options for host environments as keyword arguments."""
-    given = options.cost_bound
-    return {} if given is None else {"cost_bound": given}
 
 
 def not_empty(text: str) -> str:

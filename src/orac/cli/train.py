@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orac.cli.options import host_options
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config, Constraint, RiskMeasure
 from orac.config.validation import check_count
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from orac.api import Agent
 
 MAX_PROCESSES = 10_000
+OTHER_SETTINGS = (
+    "Add --name NAME for a new run, choose another --out, or repeat the settings of the "
+    "existing run."
+)
+"""Advice if the folder of `--seeds` holds a run with other settings."""
 NOTHING_EVALUATED = "finished, and nothing was evaluated"
 
 
@@ -30,8 +34,12 @@ def run_train(options: argparse.Namespace) -> int:
     if options.source is not None:
         check_from(options)
     else:
-        config, _ = resolve_config(options)
+        config, base = resolve_config(options)
         presets.check_algorithm(config)
+        is_long = config.training.total_steps >= base.training.total_steps
+        note = presets.long_preset_note(config, options.preset)
+        if note and is_long and options.config is None:
+            print(f"note: {note}", flush=True)
     # JAX is imported here, after the options were checked.
     from orac.api import Agent, ShortRunWarning, load
     from orac.api.environments import choose_env
@@ -39,14 +47,16 @@ def run_train(options: argparse.Namespace) -> int:
     agent_options: dict[str, Any] = {
         "cost_fn": options.cost_fn,
         "encoder": options.encoder,
-        "host_options": host_options(options),
     }
+    bound = options.cost_bound
     if config is None:
+        agent_options["cost_bound"] = bound
         agent = load(str(options.source), options.env_id, **agent_options)
     else:
         # Only an id that the user typed may import its module, not an id in a file.
         env = options.env_id or choose_env(config, None)
-        agent = Agent(env, config, **agent_options)
+        host_options = {} if bound is None else {"cost_bound": bound}
+        agent = Agent(env, config, **agent_options, host_options=host_options)
     if options.seeds is not None:
         return train_seeds(agent, options)
     print(describe(agent))
@@ -113,7 +123,12 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     from orac.api.agent import short_run
     from orac.envs.user_code import allow_module
     from orac.experiments.launcher import processes
-    from orac.experiments.launcher.schedule import PlannedRun, run_all, stop_signals
+    from orac.experiments.launcher.schedule import (
+        PlannedRun,
+        check_plan,
+        run_all,
+        stop_signals,
+    )
     from orac.experiments.run_study import UNFINISHED, exit_code
     from orac.runs.progress import Progress
 
@@ -136,6 +151,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
         )
         for seed in options.seeds
     ]
+    check_plan(runs, OTHER_SETTINGS)
     print(describe(agent, f"seeds {', '.join(map(str, options.seeds))}"))
     if note := short_run(config):
         print(f"  note: {note}")
@@ -198,7 +214,7 @@ def run_resume(options: argparse.Namespace) -> int:
         total_timesteps=options.total_steps,
         cost_fn=options.cost_fn,
         encoder=options.encoder,
-        host_options=host_options(options),
+        cost_bound=options.cost_bound,
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
@@ -301,6 +317,6 @@ def finish(agent: "Agent", path: Path, options: argparse.Namespace) -> int:
     print(f"Evaluate it with: orac evaluate {arguments}")
     if agent.config.constraints:
         known = agent.spec.cost_bounds is not None or "--cost-bound" in arguments
-        bound = "" if known else " --cost-bound COST"
+        bound = "" if known else " --cost-bound BOUND"
         print(f"Certify it with: orac certify {arguments}{bound}")
     return 0

@@ -40,17 +40,23 @@ def assign(data: Any, dotted: str, value: Any) -> None:
     An unknown name raises an error.
     """
     *parents, last = dotted.split(".")
-    path = ""
+    path, hint = "", _hint_for(data, last)
     for part in parents:
-        data = data[_key(data, part, path)]
+        data = data[_key(data, part, path, hint)]
         path = f"{path}.{part}" if path else part
     if path.endswith("env.params"):
         data[last] = value
     else:
-        data[_key(data, last, path)] = value
+        data[_key(data, last, path, hint)] = value
 
 
-def _key(data: Any, part: str, path: str) -> Any:
+def _hint_for(config: Any, last: str) -> str:
+    """Suggest the dotted names of the fields whose last part is `last`, if there are any."""
+    names = [name for name in flatten(config) if name.rpartition(".")[2] == last]
+    return f" Did you mean {' or '.join(map(repr, names))}?" if names else ""
+
+
+def _key(data: Any, part: str, path: str, hint: str) -> Any:
     """Return `part` as a key of the dict or an index of the list `data`."""
     if isinstance(data, list):
         if part.isdigit() and int(part) < len(data):
@@ -59,7 +65,8 @@ def _key(data: Any, part: str, path: str) -> Any:
         raise unknown_name(f"an entry of {path}", part, known)
     if not isinstance(data, dict) or part not in data:
         known = list(data) if isinstance(data, dict) else []
-        raise unknown_name(f"a field of {path or 'the config'}", part, known)
+        what = f"a field of {path or 'the config'}"
+        raise unknown_name(what, part, known, hint)
     return part
 
 

@@ -382,6 +382,21 @@ def check_algorithm(config: Config) -> None:
         )
 
 
+def long_preset_note(config: Config, kind: str | None) -> str:
+    """Return a note that a run with the default preset takes hours, and otherwise "".
+
+    `kind` is the preset that the user chose, or None.
+    """
+    if kind is not None or not has_paper_preset(config.env.id):
+        return ""
+    times = {"orac/GuardedMaze-v0": "about a minute", "orac/CityLearn-v0": "15 minutes"}
+    by_task = "45 minutes" if "Button" in config.env.id else "25 minutes"
+    return (
+        f"the preset is 'paper', the default for {config.env.id}: a run takes hours. With "
+        f"--preset fast it takes {times.get(config.env.id, by_task)}."
+    )
+
+
 def has_paper_preset(env_id: str) -> bool:
     """Return whether there is a `paper` preset for this environment."""
     return env_id in ENVIRONMENTS or is_safety_gym(env_id)

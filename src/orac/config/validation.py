@@ -14,33 +14,57 @@ import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 FLOAT32_MAX = 3.4028234663852886e38
 """Largest number in float32. The learner would treat a larger number as infinite."""
 MAX_COUNT = 10**12
 """Largest valid whole number, unless a smaller maximum is given for a value."""
+LONG_LIST = 10
+"""Number of known names above which an error suggests one before it lists them."""
 
 
 class NonFiniteError(ArithmeticError):
     """A number in a policy, an evaluation or a run is infinite or NaN."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+AnyError = TypeVar("AnyError", bound=Exception)
+
+
+def with_shell_text(error: AnyError, text: str) -> AnyError:
+    """Return the error with another text for the command line.
+
+    The text of the error itself names arguments of Python, and `text` options of the shell.
+    """
+    vars(error)["shell_text"] = text
+    return error
+
+
+def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.4) -> str:
     """Return " Did you mean 'x'?" for the known name x nearest to `name`.
 
-    If no known name is similar, return "". Upper and lower case are treated as equal, because
-    users may mix up the agent `orac` and the class `ORAC`.
+    If no known name has at least this similarity, from 0 to 1, return "". Upper and lower
+    case are treated as equal, because users may mix up the agent `orac` and the class `ORAC`.
     """
     lowered = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(str(name).lower(), lowered, 1, 0.4)
+    near = difflib.get_close_matches(str(name).lower(), lowered, 1, similarity)
     return f" Did you mean {lowered[near[0]]!r}?" if near else ""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> ValueError:
-    """Return an error that says that `name` is not one of the `known` names."""
+def unknown_name(
+    what: str, name: str, known: Iterable[str], hint: str = ""
+) -> ValueError:
+    """Return an error that says that `name` is not one of the `known` names.
+
+    Without a `hint`, it suggests the nearest known name. A suggestion comes before a long list.
+    """
     known = list(known)
-    hint = did_you_mean(name, known)
+    hint = hint or did_you_mean(name, known)
+    if hint and len(known) > LONG_LIST:
+        return ValueError(
+            f"{what} must be one of {len(known)} names; got {shown(name)}.{hint} The names "
+            f"are {', '.join(known)}."
+        )
     return ValueError(
         f"{what} must be one of {', '.join(known)}; got {shown(name)}.{hint}"
     )

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Key
 from orac.config.validation import check_choice, check_count, check_range
 from orac.envs.base import EnvSpec, EnvState, MetricSpec, Step
 from orac.envs.registry import LIBRARIES
+from orac.envs.user_code import call_cost_fn
 
 EPISODE_LENGTH = 1000
 """Number of steps of an episode if neither the user nor the environment sets it."""
@@ -46,7 +47,9 @@ PHYSICS = "jax"
 """The implementation of MuJoCo Playground's physics that can be compiled into training."""
 
 JaxCostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""Function of (obs, action, next_obs, info), which are JAX arrays without a batch axis."""
+"""Function of (observation, action, next_observation, info).
+
+The arguments are JAX arrays without a batch axis."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ class BraxEnv:
     ) -> Array:
         info = {**state.info, **state.metrics}
         if self.cost_fn is not None:
-            found = self.cost_fn(observation, action, next_observation, info)
+            values = observation, action, next_observation, info
+            found = call_cost_fn(self.cost_fn, *values)
         else:
             found = [info[key] for key in self.cost_keys]
         parts = jax.tree.leaves(found)

@@ -7,15 +7,17 @@ allowed with `--import`. For a name that comes from a file, an error says which 
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orac.config.validation import did_you_mean, shown
+from orac.config.validation import did_you_mean, shown, with_shell_text
 from orac.envs.registry import is_library_id
 
 CostFn = Callable[[Any, Any, Any, dict[str, Any]], Any]
-"""`cost_fn(obs, action, next_obs, info)` returns one number, or one per constraint."""
+"""`cost_fn(observation, action, next_observation, info)` returns the cost of a step.
+
+It is one number, or one per constraint."""
 
 
 def import_cost_fn(name: str) -> CostFn:
@@ -58,8 +60,12 @@ def import_object(name: str, option: str, kind: str, example: str) -> Any:
 class NotImported(ValueError):
     """Error if a file names a module that the user has not allowed orac to import."""
 
-    def __init__(self, module: str, message: str, *options: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self, module: str, reason: str, python: str, shell: str, *options: str
+    ) -> None:
+        """`python` and `shell` say what to do in Python and on the command line."""
+        super().__init__(f"{reason} {python}")
+        with_shell_text(self, f"{reason} {shell}")
         self.module = module
         self.options = options
         """Options to add to the command so that it works; empty if none helps."""
@@ -82,8 +88,9 @@ def check_env_module(env_id: str) -> None:
         raise NotImported(
             module,
             f"the environment is {env_id!r}, and orac never imports code that a file "
-            f"names. Add --import {module} to the command (in Python, import {module} "
-            f"first, or pass env={env_id!r}).",
+            "names.",
+            f"Import {module} first, or pass env={env_id!r}.",
+            f"Add --import {module} to the command.",
             "--import",
             module,
         )
@@ -99,20 +106,22 @@ def cost_fn_from_file(name: str) -> CostFn:
     if module not in ALLOWED_MODULES:
         why = (
             f"the cost is computed by {name!r}, and orac never imports code that a file "
-            "names. "
+            "names."
         )
         if not can_be_imported(name):
             raise NotImported(
                 module,
-                f"{why}This function cannot be imported by its name: write it at the top "
-                "level of a file whose name has only letters, digits and underscores, such "
-                "as my_costs.py, and add --cost-fn my_costs:NAME (in Python, pass the "
-                "function itself as cost_fn=).",
+                why,
+                "Pass the function itself as cost_fn=.",
+                "This function cannot be imported by its name: write it at the top level of "
+                "a file whose name has only letters, digits and underscores, such as "
+                "my_costs.py, and add --cost-fn my_costs:NAME.",
             )
         raise NotImported(
             module,
-            f"{why}Add --cost-fn {name} or --import {module} to the command (in Python "
-            f"cost_fn={name!r}, or the function itself).",
+            why,
+            f"Pass the function itself as cost_fn=, or its name, cost_fn={name!r}.",
+            f"Add --cost-fn {name} or --import {module} to the command.",
             "--cost-fn",
             name,
         )
@@ -191,22 +200,51 @@ def import_named(module: str, what: str) -> Any:
 
 
 def checked_cost_fn(cost_fn: Any, what: str = "cost_fn") -> CostFn:
-    """Return `cost_fn` if it can be called with (obs, action, next_obs, info)."""
+    """Return `cost_fn` if it can be called with (observation, action, next_observation, info)."""
     if not callable(cost_fn):
         raise ValueError(
-            f"{what} must be a function of (obs, action, next_obs, info), got "
+            f"{what} must be a function of (observation, action, next_observation, info), got "
             f"{shown(cost_fn)}."
         )
     try:
         inspect.signature(cost_fn).bind(None, None, None, {})
     except TypeError as error:
         raise ValueError(
-            f"{what} is called with (obs, action, next_obs, info), which it does not "
-            f"take: {error}."
+            f"{what} is called with (observation, action, next_observation, info), which it "
+            f"does not take: {error}."
         ) from error
     except ValueError:
         pass  # A built-in without a signature is checked when it is called.
     return cost_fn
+
+
+def call_cost_fn(
+    cost_fn: CostFn,
+    observation: Any,
+    action: Any,
+    next_observation: Any,
+    info: dict[str, Any],
+) -> Any:
+    """Return the result of the user's cost function.
+
+    If it raises an error, a note says so and names the keys of its arguments.
+    """
+    try:
+        return cost_fn(observation, action, next_observation, info)
+    except Exception as error:
+        parts = [
+            f"{name} has the keys {', '.join(map(repr, value))}"
+            if value
+            else f"{name} has no keys"
+            for name, value in (("observation", observation), ("info", info))
+            if isinstance(value, Mapping)
+        ]
+        keys = f" Here {' and '.join(parts)}." if parts else ""
+        error.add_note(
+            f"This error was raised by your cost function {name_of_cost_fn(cost_fn)}, which "
+            f"was called with (observation, action, next_observation, info).{keys}"
+        )
+        raise
 
 
 def name_of_cost_fn(cost_fn: CostFn) -> str:

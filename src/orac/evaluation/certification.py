@@ -358,9 +358,10 @@ def cannot_certify(constraint: Constraint, bound: float | None) -> str:
     if bound is None:
         return (
             f"the environment declares no bound on the {constraint.name!r} of an episode, "
-            "so its risk cannot be certified; declare the largest possible one with the "
-            "line `cost_bound = 100.0` in the environment's class, with cost_bound=100.0 "
-            "in Python, or with --cost-bound 100 in the shell"
+            "so its risk cannot be certified; declare the largest possible cost of an "
+            "episode, which is at most the largest cost of a step times the number of steps "
+            "of an episode, with the line `cost_bound = ...` in the environment's class, "
+            "with cost_bound=... in Python, or with --cost-bound BOUND in the shell"
         )
     return ""
 

@@ -94,7 +94,7 @@ class Record:
         progress is used.
         """
         label, seed = run.row["case"], run.config.seed
-        self.check(label, f"{label}, seed {seed},", run.config)
+        self.check(label, f"{label}, seed {seed}", run.config)
         if not any(key[0] == label for key in self.runs):
             self.configs[label] = overrides.flat_config(run.config)
             del self.configs[label]["seed"]

@@ -99,6 +99,11 @@ def run(study: Study, options: StudyOptions, log: Log = print) -> int:
     wanted = [] if options.render_only and options.seeds is None else planned
     results = collect(study, options.out, wanted, options.record)
     evaluated = any(result.evaluated for result in results)
+    if signals and not evaluated:
+        # A table without any number would hide how to continue.
+        log("No run was evaluated yet, so there are no tables.")
+        code = exit_code(outcomes, log)
+        return 128 + signals[0] if code == UNFINISHED else code
     if options.record and not evaluated:
         raise ValueError(
             f"there is nothing to record in {options.record}: no run was evaluated yet. Is "
@@ -132,8 +137,7 @@ def train(
     if folder is not None:
         record = read_record(folder, study)
         for run in planned:
-            subject = f"{run}, which is to run now,"
-            record.check(run.label, subject, run.config)
+            record.check(run.label, str(run), run.config)
         missing = [run for run in planned if not record.is_complete(run)]
         if len(missing) < len(planned):
             recorded = len(planned) - len(missing)
@@ -185,8 +189,10 @@ def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
     for outcome in failed:
         log(f"{outcome.status}: {outcome.run}: {outcome.error}")
     if stopped:
+        started = sum(outcome.run.step() > 0 for outcome in stopped)
         log(
-            f"{len(stopped)} of {len(outcomes)} runs are not finished. All are saved: run "
+            f"{len(stopped)} of {len(outcomes)} runs are not finished, and {started} of "
+            f"these {'has' if started == 1 else 'have'} taken steps, which are saved. Run "
             "the same command again to continue."
         )
     if failed:

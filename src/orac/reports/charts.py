@@ -91,6 +91,24 @@ class LineChart:
         end = self.wide_until or (steps[0] if len(np.unique(steps)) == 1 else 0)
         return (0.0, 1.01 * float(end)) if end > 0 else None
 
+    @property
+    def y_range(self) -> tuple[float, float] | None:
+        """Range of the y axis; None if it is chosen from the values when they are drawn.
+
+        If all values are the same number, which is not negative, the axis starts at 0,
+        because otherwise it would show negative numbers, such as multipliers below 0.
+        """
+        curves = [line.curve for line in self.lines]
+        seeds = [y for line in self.lines for _, y in line.seed_curves]
+        points = [*self.limits, *(mark.y for mark in self.marks)]
+        drawn = [y for curve in curves for y in (curve.low, curve.mean, curve.high)]
+        values = np.concatenate([points, *drawn, *seeds])
+        values = np.unique(values[np.isfinite(values)])
+        if len(values) != 1 or values[0] < 0:
+            return None
+        top = 2.0 * float(values[0]) or 1.0
+        return -0.02 * top, top
+
 
 @dataclass(frozen=True, eq=False)
 class HistogramRow:

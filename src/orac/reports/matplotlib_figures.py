@@ -112,6 +112,8 @@ def draw_line_charts(
                     colour = COLOURS[styles[mark.label] % len(COLOURS)]
                     star = {"color": colour, "mec": INK, "mew": 0.6, "ms": 10, "ls": ""}
                     axes.plot(mark.x, mark.y, "*", label="delivered policy", **star)
+                if chart.y_range:
+                    axes.set_ylim(chart.y_range)
                 if chart.is_share:
                     axes.set_ylim(-0.03, 1.03)
                 if chart.x_range:

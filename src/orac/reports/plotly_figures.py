@@ -73,6 +73,8 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
     layout["height"] = _HEIGHT + 20 * max(len(chart.lines) - 2, 0)
     if chart.x_range:
         layout["xaxis"]["range"] = [*chart.x_range]
+    if chart.y_range:
+        layout["yaxis"]["range"] = [*chart.y_range]
     if chart.wide_until:
         layout["margin"] |= {"l": 60}
         layout["yaxis"]["automargin"] = False

@@ -16,6 +16,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ MAX_TEXT_BYTES = 1 << 20
 """Maximum size of config.yaml and of each JSON file."""
 MAX_NAME = 200
 """Maximum number of characters in the name of a run. File systems allow 255 bytes."""
+RUN_DEPTH = 4
+"""Number of folders from the root of the runs to the directory of a run, see `run_path`."""
+MAX_FOLDERS, MAX_ENTRIES, MAX_SUGGESTIONS = 200, 1000, 3
+"""Maximum number of folders to search for runs, of entries of each, and of runs to suggest."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a lock that a forked process still holds after its parent exited."""
 
@@ -95,8 +100,8 @@ class RunDirectory:
         try:
             if (path / "config.yaml").exists():
                 raise FileExistsError(
-                    f"{path} already holds a run. Choose another name, seed or --out for a "
-                    "new one."
+                    f"{path} already holds a run. Choose another name, seed or folder for "
+                    "a new one."
                 )
             write_meta(path, {**describe_machine(), **(meta or {})})
             # The config is written last, because a directory with a config is a run.
@@ -279,10 +284,36 @@ def read_config(path: AnyPath) -> dict[str, Any]:
     file = Path(path) / "config.yaml"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{path} is not a run directory: it has no config.yaml. A run's directory looks like "
-            "runs/<env>/<algo>/<name>/seed-000."
+            f"{path} is not a run directory: it has no config.yaml.{runs_below(path)}"
         )
     return _read_mapping(file, lambda text: read_yaml(text, "it"))
+
+
+def runs_below(path: AnyPath) -> str:
+    """Suggest the runs in the folders below `path`, or say what the path of a run looks like.
+
+    At most `MAX_FOLDERS` folders are searched. Symbolic links are not followed.
+    """
+    root = Path(path)
+    found: list[Path] = []
+    folders = [root] if root.is_dir() else []
+    for _ in range(MAX_FOLDERS):
+        if not folders or len(found) > MAX_SUGGESTIONS:
+            break
+        folder = folders.pop(0)
+        try:
+            names = sorted(islice(folder.iterdir(), MAX_ENTRIES))
+            below = [x for x in names if x.is_dir() and not x.is_symlink()]
+            found += [x for x in below if (x / "config.yaml").is_file()]
+        except OSError:
+            continue
+        if len(folder.relative_to(root).parts) < RUN_DEPTH:
+            folders += [x for x in below if x not in found]
+    if not found:
+        return " A run's directory looks like runs/<env>/<algo>/<name>/seed-000."
+    more = " or another run there" if len(found) > MAX_SUGGESTIONS else ""
+    names = " or ".join(map(str, found[:MAX_SUGGESTIONS]))
+    return f" Did you mean {names}{more}?"
 
 
 def read_meta(path: AnyPath) -> dict[str, Any]:

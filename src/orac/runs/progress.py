@@ -116,14 +116,15 @@ class Progress:
         """Return the speed over the last few updates, and the time left at this speed.
 
         If there are three or more intervals between updates, the slowest is left out, because
-        it may include a compilation.
+        it may include a compilation. Before that, the time left is not known.
         """
         intervals = [(b - a, n - m) for (a, m), (b, n) in pairwise(self._times)]
         intervals.sort(key=lambda interval: interval[0] / interval[1])
         used = intervals[:-1] if len(intervals) > 2 else intervals
         seconds, steps = map(sum, zip(*used, strict=True)) if used else (0.0, 0)
         rate = steps / seconds if seconds > 0 else 0.0
-        left = max(0, self.total_steps - self._step) / rate if rate > 0 else None
+        known = len(intervals) > 2 and rate > 0
+        left = max(0, self.total_steps - self._step) / rate if known else None
         return f"{rate:,.0f} steps/s  left {clock_text(left)}"
 
     def _numbers(self) -> str:

@@ -67,21 +67,21 @@ def encoder_of_file(name: str) -> Encoder:
     """Return the encoder that a file names, if the user allowed its module (`--import`)."""
     module, _, attribute = name.partition(":")
     if module not in ALLOWED_MODULES:
-        why = (
-            f"the encoder is {name!r}, and orac never imports code that a file names. "
-        )
+        why = f"the encoder is {name!r}, and orac never imports code that a file names."
         if not can_be_imported(name):
             raise NotImported(
                 module,
-                f"{why}This pair cannot be imported by its name: write ENCODER = (init, "
-                "apply) at the top level of a file, such as my_networks.py, and add "
-                "--encoder my_networks:ENCODER (in Python, pass the pair itself as "
-                "encoder=).",
+                why,
+                "Pass the pair itself as encoder=.",
+                "This pair cannot be imported by its name: write ENCODER = (init, apply) "
+                "at the top level of a file, such as my_networks.py, and add --encoder "
+                "my_networks:ENCODER.",
             )
         raise NotImported(
             module,
-            f"{why}Add --encoder {name} or --import {module} to the command (in Python "
-            f"encoder={name!r}, or the pair itself).",
+            why,
+            f"Pass the pair itself as encoder=, or its name, encoder={name!r}.",
+            f"Add --encoder {name} or --import {module} to the command.",
             "--encoder",
             name,
         )

@@ -342,14 +342,15 @@ def steer_run(
 
 def progress_values(
     metrics: Mapping[str, float], runner: Runner, counters: Counters
-) -> dict[str, float]:
-    """Return the numbers to show in the progress bar.
+) -> dict[str, float | str]:
+    """Return the values to show in the progress bar.
 
     They are the reward, the first cost, and the risk, limit and multiplier of the first
     constraint. If the multiplier follows episodes, the risk is measured in the window of
     recent episodes, and otherwise in the last evaluation.
     """
-    config, reward = runner.config, {"reward": metrics["train/reward"]}
+    config = runner.config
+    reward: dict[str, float | str] = {"reward": metrics["train/reward"]}
     if runner.spec.cost_names:
         column = cost_column(runner.spec.cost_names[0])
         reward["cost"] = metrics[f"train/{column}"]
@@ -358,14 +359,15 @@ def progress_values(
     constraint = config.constraints[0]
     name = constraint.name
     if config.agent.follows_episodes:
-        risk, episodes = metrics[f"measured/risk/{name}"], metrics["measured/episodes"]
+        risk, count = metrics[f"measured/risk/{name}"], metrics["measured/episodes"]
+        episodes = f"{count:.0f} of {measurement.window_size(config)} episodes"
     else:
         risk = counters.evaluated.get("risk", [math.nan])[0]
-        episodes = counters.evaluated.get("episodes", 0)
+        episodes = f"{counters.evaluated.get('episodes', 0)} episodes"
+    measured = "-" if math.isnan(risk) else f"{risk:.4g}"
     return {
-        "measured risk": risk,
+        "measured risk": f"{measured} ({episodes})",
         "limit": constraint.limit,
-        "episodes": episodes,
         **reward,
         "critics' risk": metrics[f"constraint/risk/{name}"],
         "critics' limit": metrics[f"constraint/limit/{name}"],

@@ -75,8 +75,18 @@ def test_cost_fn_may_return_one_number_per_constraint():
 
 
 def test_error_inside_cost_fn_is_passed_on():
-    with pytest.raises(KeyError, match="speed"):
-        make_host(Counter(), cost_fn=lambda obs, action, next_obs, info: info["speed"])
+    def cost_fn(observation, action, next_observation, info):
+        return observation["speed"]
+
+    for env in (Nested, SyncVectorEnv([Nested])):
+        with pytest.raises(KeyError, match="speed") as caught:
+            make_host(env, cost_fn=cost_fn, episode_length=9)
+        (note,) = caught.value.__notes__
+        assert "raised by your cost function " in note and ".cost_fn, which was" in note
+        assert re.search(
+            r"Here observation has the keys '.*' and info has the keys 'action'\.$",
+            note,
+        )
 
 
 def test_cost_of_a_six_value_step_is_read_for_ids_and_objects():

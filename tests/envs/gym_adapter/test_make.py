@@ -1,7 +1,9 @@
 """Tests of making environments from ids, objects and factories, and of the errors."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -14,6 +16,13 @@ from gymnasium.wrappers import NormalizeReward, TimeLimit
 
 from helpers.gym_probes import Counter, CounterBatch, Odd, transitions, walk
 from orac.envs.gym_adapter.make import check_environment, make_host
+
+
+def test_an_id_of_a_module_is_suggested_with_its_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "drone", ModuleType("drone"))
+    monkeypatch.setitem(gymnasium.registry, "Drone-v0", gymnasium.spec("Pendulum-v1"))
+    with pytest.raises(ValueError, match="Did you mean 'drone:Drone-v0'"):
+        make_host("drone:Drone-v1")
 
 
 def test_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
@@ -143,7 +152,9 @@ def test_the_advice_for_discrete_actions_works_as_it_stands(space):
         make_host(env, episode_length=100)
     advice = str(caught.value).partition(": ")[2]
     names = {"gymnasium": gymnasium, "env": env}
-    wrapped = eval(advice.removesuffix("."), names)
+    line, _, shell = advice.partition(". For the shell, ")
+    assert shell.endswith("add --env-id my_envs:Name-v0.")
+    wrapped = eval(line, names)
     wrapped.action_space.seed(0)
     chosen = [wrapped.action(wrapped.action_space.sample()) for _ in range(50)]
     assert all(space.contains(one) for one in chosen)
@@ -429,6 +440,11 @@ TABLE = [
     # What is passed as env
     Bad("misspelt id", lambda: "Pendulm-v1", "Did you mean 'Pendulum-v1'?"),
     Bad("id without version", lambda: "Pendulum", "Did you mean 'Pendulum-v1'?"),
+    Bad(
+        "id of a user's module",
+        lambda: "Drone-v0",
+        "environment 'Drone-v0'. If your own module",
+    ),
     Bad("unknown version", lambda: "Pendulum-v9", "Gymnasium reports:"),
     Bad("unknown module", lambda: "no_such_module:Thing-v0", "install it, or correct"),
     Bad(

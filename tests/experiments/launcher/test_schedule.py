@@ -139,9 +139,12 @@ def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     outcomes, lines = run(runs)
     thread.join()
     assert statuses(outcomes) == ["stopped"] * 3
-    assert "Stopping (interrupted). Each worker first saves a checkpoint." in lines
+    (line,) = [line for line in lines if line.startswith("Stopping (interrupted). ")]
+    assert line.endswith("saves a checkpoint. Ctrl-C again stops them without saving.")
     assert exit_code(outcomes, lines.append) == UNFINISHED
-    assert lines[-1].startswith("3 of 3 runs are not finished. All are saved")
+    assert lines[-1].startswith(
+        "3 of 3 runs are not finished, and 2 of these have taken steps, which are saved."
+    )
     reached = {seed: step for sign, seed, step in journal(tmp_path) if sign == "-"}
     assert set(reached) == {"0", "1"} and all(int(s) > 0 for s in reached.values())
     # Close to the end, so that the rest takes only a moment.
@@ -178,7 +181,9 @@ def test_progress_counts_killed_runs(tmp_path, monkeypatch):
 def test_directory_of_a_run_with_other_settings_raises(tmp_path):
     run(plan(tmp_path, (0,)))
     with pytest.raises(
-        ValueError, match=r"has training.total_steps 500 and .* has 400\. Repeat"
+        ValueError,
+        match=r"seed-000 holds other settings than fake, seed 0 \(training.total_steps: "
+        r"400 there, 500 here\), but runs in one folder must differ only in their seed\.",
     ) as caught:
         check_plan(plan(tmp_path, (0,), steps=500))
     (path,) = tmp_path.glob("**/seed-000")
@@ -191,7 +196,7 @@ def test_directory_of_a_run_with_other_settings_raises(tmp_path):
 def test_other_settings_than_those_of_another_seed_raise(tmp_path):
     run(plan(tmp_path, (0,)))
     with pytest.raises(
-        ValueError, match=r"fake, seed 1, which is .* 500 and .*seed-000 has 400"
+        ValueError, match=r"seed-000 holds .* than fake, seed 1 .* 400 there, 500 here"
     ):
         check_plan(plan(tmp_path, (1,), steps=500))
     check_plan(plan(tmp_path, (1,)))

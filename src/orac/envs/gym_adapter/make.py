@@ -80,7 +80,7 @@ def make_host(
         env: An id (`"Pendulum-v1"`, `"module:Name-v0"`), an environment, a factory or a
             vector environment.
         num_envs: Number of environments in the batch.
-        cost_fn: Function of (obs, action, next_obs, info) that returns the costs.
+        cost_fn: Function of (observation, action, next_observation, info) that returns the costs.
         cost_names: Names of the constraints. Without `cost_keys`, the costs of several
             constraints are read from info keys of these names if they all exist, and
             otherwise from the array `info["cost"]`.
@@ -421,8 +421,15 @@ def _registered(name: str) -> Any:
     try:
         return gymnasium.spec(bare)
     except gymnasium.error.Error as error:
+        # Ids of Gymnasium share endings, so a lower similarity suggests unrelated ids.
+        prefix = f"{module}:" if module else ""
+        known = [f"{prefix}{env_id}" for env_id in gymnasium.registry]
+        hint = did_you_mean(name, known, 0.8)
+        if not (module or hint):
+            hint = (
+                " If your own module or another package registers it, name that too: "
+                f"--env-id your_module:{bare} (in Python 'your_module:{bare}')."
+            )
         raise ValueError(
-            f"There is no environment {name!r}.{did_you_mean(bare, gymnasium.registry)} "
-            f"Gymnasium reports: {error} If another package registers it, write "
-            "'package:Name-v0'."
+            f"There is no environment {name!r}.{hint} (Gymnasium reports: {error})."
         ) from error

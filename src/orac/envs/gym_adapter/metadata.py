@@ -167,7 +167,10 @@ def _continuous_advice(space: Any) -> str:
     return (
         f"Wrap it so that an agent chooses one number per choice, and {rule}: "
         f"gymnasium.wrappers.TransformAction(env, lambda a: {function}, "
-        f"gymnasium.spaces.Box(-1, 1, {shape}))."
+        f"gymnasium.spaces.Box(-1, 1, {shape})). For the shell, write a function that "
+        "returns the wrapped environment in a module, such as my_envs.py, register it there "
+        "with gymnasium.register('Name-v0', entry_point=...), and add --env-id "
+        "my_envs:Name-v0."
     )
 
 

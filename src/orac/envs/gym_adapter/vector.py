@@ -47,7 +47,7 @@ from orac.envs.gym_adapter.metadata import (
 )
 from orac.envs.gym_adapter.wrapper import is_plain
 from orac.envs.registry import metrics_of
-from orac.envs.user_code import CostFn
+from orac.envs.user_code import CostFn, call_cost_fn
 
 AnyVector = VectorEnv[Any, Any, Any]
 Observations = Float32[np.ndarray, "batch observation"]
@@ -241,7 +241,9 @@ class HostEnv:
         rows = info_rows(infos, restarted)
         steps = zip(self._before, taken, reached, rows, valid, strict=True)
         readings = [
-            read_value(self._cost_fn(*values)) if is_step else InvalidCost("a restart")
+            read_value(call_cost_fn(self._cost_fn, *values))
+            if is_step
+            else InvalidCost("a restart")
             for *values, is_step in steps
         ]
         return step, readings, valid

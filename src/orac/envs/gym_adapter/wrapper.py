@@ -40,7 +40,7 @@ from orac.envs.gym_adapter.metadata import (
     observation_structure,
     read_metadata,
 )
-from orac.envs.user_code import CostFn
+from orac.envs.user_code import CostFn, call_cost_fn
 
 COST_KEY = "orac/cost"
 """Info key of the cost, whose value is a `Reading`; all other keys are metrics."""
@@ -114,7 +114,8 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, cost, terminated, truncated, info = values
         self._elapsed = (self._elapsed or 0) + 1
         if self._cost_fn is not None:
-            cost = self._cost_fn(self._observation, taken, observation, info)
+            before = self._observation
+            cost = call_cost_fn(self._cost_fn, before, taken, observation, info)
             self._remember(observation)
         reported: dict[str, Any] = {
             COST_KEY: read_info(info, self._cost_keys)

@@ -203,11 +203,14 @@ def _draw_trajectory(axes: Any, trajectory: Trajectory, number: int) -> None:
     for step in np.flatnonzero(trajectory.costs):
         point = x[step + 1], y[step + 1]
         axes.scatter(*point, zorder=5, **_COST_STYLE)
-        # The offset grows with the number, so that labels of two episodes do not overlap.
+        # The label is below the point, because the goal of the named maps is above their
+        # red and pink cells or far below them. The offset grows with the number, so that
+        # labels of two episodes do not overlap.
         axes.annotate(
             f"cost {trajectory.costs[step]:g}",
             point,
-            xytext=(12, 10 + 20 * number),
+            xytext=(12, -10 - 16 * number),
+            va="top",
             textcoords="offset points",
             fontsize=10,
             weight="bold",
@@ -222,9 +225,8 @@ def draw_map(axes: Any, maze: Maze) -> None:
     axes.set_xlim(-0.5, layout.width - 0.5)
     axes.set_ylim(-0.5, layout.height - 0.5)
     axes.set_aspect("equal", anchor="NW")
-    axes.set_xticks(range(layout.width))
-    axes.set_yticks(range(layout.height))
-    axes.tick_params(length=0)
+    axes.set_xticks([])
+    axes.set_yticks([])
     for x, y in np.ndindex(layout.width, layout.height):
         letter = layout.letter((x, y))
         axes.add_patch(_cell_patch(matplotlib, letter, (x, y)))

@@ -156,11 +156,19 @@ class Backend(Protocol):
         ...
 
 
-def check_plan(runs: Sequence[PlannedRun]) -> None:
+REPEAT_SETTINGS = (
+    "Repeat the settings of the existing run, choose another --out, or move one of "
+    "them."
+)
+"""Advice if a folder holds a run with other settings."""
+
+
+def check_plan(runs: Sequence[PlannedRun], advice: str = REPEAT_SETTINGS) -> None:
     """Raise a `ValueError` if the directories of the runs conflict.
 
     Every run needs its own directory. It must differ only in its seed from the runs that are
-    already in the same folder, because a table shows them as one row.
+    already in the same folder, because a table shows them as one row. `advice` says what to
+    do if it differs in more.
     """
     planned: dict[Path, PlannedRun] = {}
     on_disk: dict[Path, dict[Path, Config]] = {}
@@ -176,7 +184,7 @@ def check_plan(runs: Sequence[PlannedRun]) -> None:
                 path: serialization.from_dict(read_config(path))
                 for path in run_directories(folder)
             }
-        check_same_settings(f"{run}, which is to run now,", run.config, on_disk[folder])
+        check_same_settings(str(run), run.config, on_disk[folder], advice)
 
 
 def run_directories(folder: Path) -> list[Path]:
@@ -188,8 +196,7 @@ def check_same_settings(
     subject: str,
     config: Config,
     others: Mapping[Path, Config],
-    advice: str = "Repeat the settings of the existing run, choose another --out, or move "
-    "one of them.",
+    advice: str = REPEAT_SETTINGS,
 ) -> None:
     """Raise a `ValueError` if a config differs from others in more than the seed.
 
@@ -200,15 +207,16 @@ def check_same_settings(
         changes = overrides.difference(config, replace(other, seed=config.seed))
         if changes:
             name, (ours, theirs) = next(iter(changes.items()))
-            more = f" and {len(changes) - 1} other fields differ" * (len(changes) > 1)
+            fields = f"{len(changes)} fields, such as " if len(changes) > 1 else ""
             if [*changes] == ["training.total_steps"] and ours > theirs:
                 from orac.api.environments import run_arguments
 
                 command = f"orac resume {run_arguments(path, other)}"
                 advice += f" To train it further, type: {command} --total-steps {ours}"
             raise ValueError(
-                f"runs in one folder must differ only in their seed, but {subject} has "
-                f"{name} {ours} and {path} has {theirs}{more}. {advice}"
+                f"{path} holds other settings than {subject} ({fields}{name}: {theirs} "
+                f"there, {ours} here), but runs in one folder must differ only in their "
+                f"seed. {advice}"
             )
 
 
@@ -248,9 +256,10 @@ def run_all(
                         "interrupted" if received else "time budget used up" * over
                     )
                     if stopping:
+                        again = " Ctrl-C again stops them without saving."
                         log(
                             f"Stopping ({stopping}). Each worker first saves a "
-                            "checkpoint."
+                            f"checkpoint.{again * bool(received)}"
                         )
                         backend.stop()
                 while waiting and not stopping and backend.free:
@@ -269,7 +278,8 @@ def run_all(
                         outcomes.append(outcome)
                         if outcome.status == "finished":
                             when_finished(run)
-                progress.update(backend.running, outcomes)
+                if not (stopping and backend.running):
+                    progress.update(backend.running, outcomes)
                 time.sleep(POLL_SECONDS)
         finally:
             backend.close()
@@ -283,7 +293,8 @@ def outcome_line(outcome: Outcome) -> str:
     run = outcome.run
     line = f"{outcome.status:<9} {run}"
     if outcome.status == "stopped":
-        line += f" at step {run.step():,} of {run.total_steps:,}"
+        step = run.step()
+        line += f" at step {step:,} of {run.total_steps:,}" if step else " at its start"
     line += f", {clock_text(outcome.seconds)}"
     return f"{line}: {outcome.error}" if outcome.error else line
 

@@ -82,20 +82,23 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
     out, name = order["out"], order["name"]
     config = serialization.from_dict(order["config"])
     path = run_path(out, config.env.id, config.algo, config.seed, name)
-    agent_options: dict[str, Any] = {}
-    if order.get("cost_bound") is not None:
-        agent_options["host_options"] = {"cost_bound": order["cost_bound"]}
-    if order.get("cost_fn") is not None:
-        agent_options["cost_fn"] = order["cost_fn"]
+    cost_bound, cost_fn = order.get("cost_bound"), order.get("cost_fn")
     options: dict[str, Any] = {
         "progress_bar": False,
         "trackers": tuple(order["trackers"]),
         "callback": lambda event: not parent_gone.is_set(),
     }
     if (path / "config.yaml").exists():
-        agent = _resume_when_free(path, options | agent_options, parent_gone)
+        options |= {"cost_bound": cost_bound, "cost_fn": cost_fn}
+        agent = _resume_when_free(path, options, parent_gone)
     else:
-        agent = Agent(choose_env(config, None), config, **agent_options)
+        host_options = {} if cost_bound is None else {"cost_bound": cost_bound}
+        agent = Agent(
+            choose_env(config, None),
+            config,
+            cost_fn=cost_fn,
+            host_options=host_options,
+        )
         agent.learn(out=out, name=name, **options)
     finished = agent.num_timesteps >= config.training.total_steps
     if finished and order.get("certify"):
