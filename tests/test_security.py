@@ -172,7 +172,7 @@ def test_a_checkpoint_that_is_not_finite_is_skipped_as_a_damaged_one(tmp_path):
         loaded = load(agent.run_path, Counter())
     said = " ".join(str(warning.message) for warning in warned)
     assert "step 60 is damaged: its .actor.params[0].weight is not finite" in said
-    assert "Resuming from the checkpoint of step 40" in said
+    assert "The checkpoint of step 40 is used instead" in said
     assert loaded.num_timesteps == 40
 
 

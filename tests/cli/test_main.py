@@ -76,7 +76,7 @@ INVALID = [
     (["train", "--env-id=.foo:Foo-v0"], "must name a module, such as my_envs"),
     (["train", "--env-id=Pendulum-v1", "--cost-fn=.x:f"], "must name a module"),
     (["train", "--import=.x"], "must name a module"),
-    (["train", "--cost-bound=3"], "a JAX environment, which declares its own: (24.0,)"),
+    (["train", "--cost-bound=3"], "must declare it: cost_bounds is (24.0,) there"),
     (["resume", "/nowhere"], "/nowhere"),
     (["certify", "/nowhere"], "/nowhere"),
     (["evaluate", "--rule=no", "--checkpoint=last"], "--checkpoint is only for a RUN"),

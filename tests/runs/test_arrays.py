@@ -288,7 +288,7 @@ def test_another_good_file_in_its_place_is_detected(tmp_path):
     digest = save_arrays(tmp_path / "a.arrays", SMALL)
     save_arrays(tmp_path / "a.arrays", {"w": np.ones(3, np.float32)})
     with pytest.raises(
-        DamagedFileError, match="not the file that the checkpoint wrote"
+        DamagedFileError, match="not the file that the checkpoint lists"
     ):
         load_arrays(tmp_path / "a.arrays", SMALL, digest)
     with pytest.raises(DamagedFileError, match=r"b.arrays is missing"):

@@ -154,7 +154,7 @@ def test_damage_anywhere_is_detected_and_the_previous_checkpoint_loaded(
         damage_warning, resume_warning = loaded.warnings
         assert damage_warning.startswith("The checkpoint of step 60 is damaged: ")
         assert path.name in damage_warning
-        assert resume_warning == "Resuming from the checkpoint of step 25."
+        assert resume_warning == "The checkpoint of step 25 is used instead."
     path.write_bytes(good)
     assert_is_step(load(directory), 60)
 
@@ -181,7 +181,7 @@ def test_files_of_another_checkpoint_are_detected(directory):
     new["state"].write_bytes(old["state"].read_bytes())
     loaded = load(directory)
     assert_is_step(loaded, 25)
-    assert "not the file that the checkpoint wrote" in loaded.warnings[0]
+    assert "not the file that the checkpoint lists" in loaded.warnings[0]
     new["manifest"].write_bytes(old["manifest"].read_bytes())
     assert "is the manifest of step 25" in load(directory).warnings[0]
 

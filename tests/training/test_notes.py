@@ -182,8 +182,8 @@ def test_a_run_that_found_nothing_says_so_with_three_causes():
     )
     assert heading.startswith("The most likely causes") and len(causes) == 3
     assert "reached its cap of 100: raise agent.multiplier.cap" in causes[0]
-    assert "raise the limit (the risk here was 8)" in causes[1]
-    assert "--total-steps 200000" in causes[2]
+    assert "raise the limit (the lowest measured risk was 8)" in causes[1]
+    assert "for 200,000 steps" in causes[2]
     assert "lowest risk is delivered" in notes.delivery_record(runner, counters)["why"]
 
 

@@ -210,7 +210,7 @@ class Agent:
 
         Steps of earlier calls count: `learn(1000)` followed by `learn(3000)` takes 3000
         steps. Instead of the total, you can pass the number of additional steps as
-        `more_steps`. Schedules, such as the shift radius's, end at the total of the
+        `more_steps`. Schedules, such as that of the shift radius, end at the total of the
         first call, and their values stay constant after that. If `out` is given, logs and
         checkpoints are written to a run directory below this path, and `orac.resume`
         continues the run after any interruption. The callback receives an `Event` at each
@@ -239,7 +239,7 @@ class Agent:
         if out is not None and self.num_timesteps and not waiting:
             raise ValueError(
                 "out must be passed to the first call of learn, but this agent has "
-                f"already taken {self.num_timesteps:,} steps that were not logged. "
+                f"already taken {self.num_timesteps:,} steps. "
                 "Make a new agent, or write this one to a file with save() and load it with "
                 "orac.load. To continue a run directory, use orac.resume."
             )
@@ -416,7 +416,7 @@ class Agent:
     def _own_code(self) -> list[str]:
         """Return the arguments that `orac.resume` needs for the user's own code.
 
-        The value is `...` if no name can be imported.
+        The value of an argument is `...` if the user's object has no name that orac can import.
         """
         env, cost_fn = self.config.env.id, self.config.env.cost_fn
         names = {"cost_fn": cost_fn, "encoder": self.config.agent.encoder_name}
@@ -447,14 +447,14 @@ class Agent:
         agent, candidates = self.runner.state.agent, self.runner.state.candidates
         if agent is not self._checked[0] or candidates is not self._checked[1]:
             for state in (agent, candidates):
-                check_parameters(state, self.num_timesteps, self._last_good())
+                check_parameters(state, self.num_timesteps, self._newest_checkpoint())
             self._checked = agent, candidates
         return agent
 
-    def _last_good(self) -> str:
-        """Return a sentence about the last good checkpoint, for an error message."""
+    def _newest_checkpoint(self) -> str:
+        """Return a sentence about the newest checkpoint, for an error message."""
         if self.run_path is not None:
-            return Checkpoints(self.run_path / "checkpoints").last_good()
+            return Checkpoints(self.run_path / "checkpoints").newest_checkpoint()
         if self._source is not None:
             return f"The agent was loaded from {self._source}; load it again."
         return NO_CHECKPOINTS
@@ -464,8 +464,8 @@ class Agent:
         """The policy that the run delivers, with its measured reward and risk.
 
         If `certify` certified a policy, it is that policy. Otherwise it is the best candidate:
-        the policy with the highest reward of those whose risk was at most
-        (1 - agent.multiplier.margin) times the limit in two tests. If there is no candidate,
+        the policy with the highest reward of those that had a second test and whose risk was
+        at most (1 - agent.multiplier.margin) times the limit. If there is no candidate,
         it is the policy with the lowest risk. The value is None before the first evaluation
         after `training.learning_starts`, and for agents whose multiplier follows the critics.
         """
@@ -536,7 +536,7 @@ class Agent:
         if not np.isfinite(action).all():
             raise NonFiniteError(
                 "the agent's action must be finite, but for this observation it is not, "
-                f"because the policy's weights are too large. {self._last_good()}"
+                f"because the policy's weights are too large. {self._newest_checkpoint()}"
             )
         return (action[0] if rows.ndim == 1 else action), state
 
@@ -616,8 +616,9 @@ class Agent:
         if episodes is not None:
             if episodes.cost.shape[1:] != (spec.num_costs,):
                 raise ValueError(
-                    f"episodes must have {spec.num_costs} cost(s) each, as in {spec.name}, "
-                    f"got an array of shape {episodes.cost.shape}."
+                    f"episodes must have one column for each cost of {spec.name} "
+                    f"({', '.join(spec.cost_names)}), got costs of shape "
+                    f"{episodes.cost.shape}. Pass the episodes of an evaluation there."
                 )
             return certify(episodes, constraints, spec, confidence)
         stored = self.runner.state.candidates

@@ -85,8 +85,8 @@ def make_agent(
             cost is `info["cost"]`.
         encoder: Functions `(init, apply)` that turn an observation, such as an image, into
             features for every network, or the name of the pair, `"module:name"`
-            (see `core.encoders`). They receive unscaled observations, because a preset's
-            `agent.normalize_observations` is turned off.
+            (see `core.encoders`). They receive unscaled observations, because this option
+            turns off `agent.normalize_observations` of a preset.
         cost_bound: Largest possible cost of an episode. Certificates need it.
         num_envs: Number of environments that are stepped in parallel.
         episode_length: Number of steps after which episodes are truncated.
@@ -99,8 +99,9 @@ def make_agent(
         cost_names: Names of the costs. The default is the names of the constraints.
         cost_keys: Keys of `info` under which the costs are reported.
         metric_names: Keys of `info` whose values are reported as metrics.
-        vectorization: How parallel environments are made: "auto", "sync", "async" (one
-            process per environment) or "vector".
+        vectorization: How parallel environments are made: "sync" (all in this process),
+            "async" (one process per environment), "vector" (the vector environment that is
+            registered for the id), or "auto" ("vector" if there is one, otherwise "sync").
     """
     name = env if isinstance(env, str) else name_of_env(env)
     for option, given_value in (("env_params", env_params), ("settings", settings)):
@@ -168,8 +169,8 @@ def WCSAC(env: Any, **options: Any) -> Agent:
 def SACLagrangian(env: Any, **options: Any) -> Agent:
     """Make a SAC-Lagrangian agent: SAC with a limit on the mean cost.
 
-    Takes the options of `make_agent`. `tail` does not change what is learned, because a
-    scalar critic only estimates the mean. Evaluations and certificates measure the CVaR at
+    Takes the options of `make_agent`. `tail` does not change what is learned, because this
+    agent's critics estimate only the mean. Evaluations and certificates measure the CVaR at
     this tail. Its default is the preset's tail, so that different agents can be compared.
     With `tail=1`, evaluations and certificates measure the mean too.
     """
@@ -226,9 +227,9 @@ def merge_constraints(
 
 
 def assumed_limit(config: Config) -> str:
-    """Return a warning if the limit is a default of the preset `general`, otherwise "".
+    """Return a warning that the limit of the preset is used, or "" if none is needed.
 
-    This default suits no particular environment.
+    None is needed for the paper's environments, whose presets have a limit that suits them.
     """
     if presets.has_paper_preset(config.env.id) or not config.constraints:
         return ""

@@ -49,7 +49,9 @@ def make_runner(
 ) -> Runner:
     """Return a `DeviceRunner` for a JAX environment, and a `HostRunner` for any other.
 
-    `host_options` are arguments of `make_host`. JAX environments accept few or none of them.
+    If `cost_fn` is given, the ids of this package's JAX environments are made as Gymnasium
+    environments. `host_options` are arguments of `make_host`. JAX environments accept few or
+    none of them.
     """
     params = dict(config.env.params)
     if isinstance(env, str) and envs.is_jax_env(env) and cost_fn is None:
@@ -74,8 +76,8 @@ def make_runner(
             )
         if host_options.get("cost_bound") is not None:
             raise ValueError(
-                "cost_bound must be left out for a JAX environment, which declares its own: "
-                f"{env.spec.cost_bounds}."
+                "cost_bound must be left out for a JAX environment, whose spec must declare "
+                f"it: cost_bounds is {env.spec.cost_bounds} there."
             )
         for name in host_options:
             if name != "cost_bound":
@@ -127,8 +129,8 @@ def with_cost_fn(
 ) -> tuple[Config, CostFn | None]:
     """Return the config with the name of this cost function, and the function itself.
 
-    If `cost_fn` is None, use the function that the config names, if any. Configs are read
-    from files. So orac imports this function only if the user allowed its module with
+    If `cost_fn` is None, use the function that the config names, if any. The config may come
+    from a file. So orac imports this function only if the user allowed its module with
     `--import`, and raises an error otherwise.
     """
     named = config.env.cost_fn
@@ -218,5 +220,5 @@ def cost_bound_options(
 
 
 def exact_text(number: float) -> str:
-    """Return a number as short as possible, without rounding it."""
+    """Return the shortest text from which exactly this number can be read."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)

@@ -184,10 +184,14 @@ def resume(
         )
         if other := other_cost_fn(config, agent.config):
             own = config.env.cost_fn
+            expected = (
+                f"with its own cost function, {own}"
+                if own
+                else "without a cost function"
+            )
             raise ValueError(
-                "a run must be resumed with its own cost function, "
-                f"{own or 'and this one has none'}, but got {other}. To train its agent "
-                "with another one, start a new run from it: "
+                f"this run must be resumed {expected}, got {other}. To train its agent with "
+                "another one, start a new run from it: "
                 f"orac train --from {run.path} --cost-fn {other}"
             )
         if agent.config.env.cost_fn != config.env.cost_fn:
@@ -294,8 +298,8 @@ def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
     """Return the error for an agent that was trained with other spaces or settings."""
     return ValueError(
         f"the agent in {path} must fit the environment, but its networks have other shapes "
-        f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
-        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Pass an "
+        f"than {spec.name} needs (observation size {spec.observation_size}, action size "
+        f"{spec.action_size}, number of costs {spec.num_costs}). Pass an "
         "environment with the same spaces and costs as the one that the agent was trained "
         "in, and the same encoder if the agent has one."
     )

@@ -50,8 +50,8 @@ EPISODES_MAX, EPISODES_MAX_ON_DEVICE = 20_000, 100_000
 SURPLUS = 1.5
 """A look plays this many times the estimated number of episodes that are needed."""
 VALIDATION_TAIL, VALIDATION_MIN = 40, 400
-"""Each candidate plays at least 400 validation episodes, and enough that 40 of them are in
-the smallest tail."""
+"""By default, each candidate plays at least 400 validation episodes, and enough that 40 of
+them are in the smallest tail, but not more than the maximum of a look."""
 CLOSE = 0.8
 """A risk above this fraction of its limit is called close to the limit."""
 ROUND_TO = 100
@@ -208,8 +208,9 @@ def certify_candidates(
     level = 1 - (1 - confidence) / (looks * (len(constraints) - len(exceptions)))
     if level == 1:
         raise ValueError(
-            f"confidence must be smaller, got {confidence!r}: its error probability is "
-            f"divided among {looks} look(s), and a share of it is too small to compute."
+            f"confidence must be smaller, got {confidence!r}: the error probability, "
+            f"1 - confidence, is divided equally among looks ({looks} here) and constraints, "
+            "and such a part of it is too small to compute."
         )
     plural = "policy" if len(candidates) == 1 else "policies"
     log(f"Measuring {len(candidates)} {plural} on {validation:,} validation episodes.")

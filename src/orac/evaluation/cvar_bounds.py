@@ -419,5 +419,5 @@ def round_up(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(abs(value))))
-    # Numerics: in floating point 5.2 * 100 is above 520, but must not be rounded up.
+    # Numerics: in floating point 1.1 * 100 is above 110, but must not be rounded up.
     return f"{math.ceil(value * scale - 1e-9) / scale:.15g}"

@@ -140,9 +140,11 @@ def roll_out(
     )
     check_finite(invalid)
     if not done.all():
+        limit = f"{MAX_LENGTH:,} steps that are played at most"
+        if env.spec.episode_length:
+            limit = f"{env.spec.episode_length:,} steps of its spec"
         raise ValueError(
-            f"every episode of {env.spec.name} must end within the "
-            f"{env.spec.episode_length or MAX_LENGTH:,} steps of its spec, but episode "
+            f"every episode of {env.spec.name} must end within the {limit}, but episode "
             f"{int((~done).argmax())} did not, so its cost is not known. Set `truncated` at "
             "the last step, or correct `episode_length` in the spec."
         )
@@ -384,7 +386,7 @@ def record_video(agent: Any, path: str | Path, checkpoint: str | None = None) ->
     """Write one episode of an agent's policy as a .gif or .mp4 file."""
     path = check_video_path(path)
     config = agent.config.env
-    # Training truncates episodes at this length, but the environment itself might never end.
+    # Training truncates episodes at this length. Without it, an episode might never end.
     limit = config.episode_length or agent.spec.episode_length
     env = gymnasium.wrappers.TimeLimit(make_rendering_env(config), limit)
     try:

@@ -68,7 +68,7 @@ def check_level(level: float) -> None:
     """Raise a `ValueError` for a confidence level that is not strictly between 0 and 1."""
     if not is_number(level) or not 0 < level < 1:
         raise ValueError(
-            f"level must be strictly between 0 and 1, got {shown(level)}. "
+            f"the confidence level must be strictly between 0 and 1, got {shown(level)}. "
             "It is a fraction: 0.95 for 95 % confidence."
         )
 

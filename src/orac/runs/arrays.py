@@ -199,7 +199,7 @@ def _open_verified(path: Path, digest: str | None) -> Iterator[BufferedReader]:
         if file.read() != actual.digest():
             raise DamagedFileError(f"{path} is truncated or altered (wrong checksum).")
         if digest is not None and digest != actual.hexdigest():
-            raise DamagedFileError(f"{path} is not the file that the checkpoint wrote.")
+            raise DamagedFileError(f"{path} is not the file that the checkpoint lists.")
         file.seek(0)
         yield file
 

@@ -5,8 +5,8 @@ For each saved step, `checkpoints/` contains `step-<step>.json` (the manifest) a
 in `checkpoints/replay/`. Checkpoints share segments, so a save does not write the whole
 replay again. The manifest lists every file with its digest. It is renamed into place last, so
 a checkpoint exists if its manifest exists. The manifest is canonical JSON that contains a
-checksum, and every field is checked before it is used. Files that no manifest lists are left
-over from a crash and are deleted at the next save. `training/saving.py` decides what a
+checksum, and every field is checked before it is used. State and segment files that no
+manifest lists, for example after a crash, are deleted at the next save. `training/saving.py` decides what a
 checkpoint of a run contains, and restores a run from it.
 """
 
@@ -168,8 +168,8 @@ class Checkpoints:
     ) -> None:
         """Save and load checkpoints in `directory`.
 
-        A save deletes all but the newest `keep` checkpoints. It leaves the replay out unless
-        `include_replay` is True.
+        A save deletes all but the newest `keep` intact checkpoints. It leaves the replay out
+        unless `include_replay` is True.
         """
         check_count("keep", keep)
         self.directory, self.keep = directory, keep
@@ -190,7 +190,7 @@ class Checkpoints:
         replay: Replay | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Path:
-        """Save a checkpoint and delete all but the newest `keep` checkpoints.
+        """Save a checkpoint and delete all but the newest `keep` intact checkpoints.
 
         `extra` must be JSON-serialisable. Saving the same step again replaces its
         checkpoint. Returns the path of the manifest. A failure leaves the earlier
@@ -229,13 +229,13 @@ class Checkpoints:
         self._prune(step)
         return self._manifest_path(step)
 
-    def last_good(self) -> str:
+    def newest_checkpoint(self) -> str:
         """Return a sentence about the newest checkpoint, for an error that stops the run."""
         steps = self.steps()
         if not steps:
             return f"{self.directory.parent} has no checkpoint yet."
         return (
-            f"The last good checkpoint, of step {steps[-1]:,}, is in {self.directory}. "
+            f"The newest checkpoint, of step {steps[-1]:,}, is in {self.directory}. "
             f"When the cause is mended, continue from it: orac resume {self.directory.parent}"
         )
 
@@ -267,7 +267,7 @@ class Checkpoints:
                 skipped.append(f"The checkpoint of step {step} is damaged: {error}")
                 continue
             if skipped:
-                skipped.append(f"Resuming from the checkpoint of step {step}.")
+                skipped.append(f"The checkpoint of step {step} is used instead.")
             self._current, self._segments = step, manifest.segments
             return loaded._replace(warnings=(*skipped, *loaded.warnings))
         if skipped:
@@ -289,9 +289,9 @@ class Checkpoints:
             replay, saved = empty_replay(replay_like), NOT_SAVED
         exact = saved != NOT_SAVED
         warning = (
-            f"The checkpoint of step {manifest.step} was saved without its replay: the "
-            "run continues with an empty replay, and its results will differ from those of "
-            "an uninterrupted run."
+            f"The checkpoint of step {manifest.step} was saved without its replay: training "
+            "continues with an empty replay, and its results will differ from those of an "
+            "uninterrupted run."
         )
         warnings = () if exact else (warning,)
         return LoadedCheckpoint(

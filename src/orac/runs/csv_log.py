@@ -1,7 +1,8 @@
 """The CSV files of a run, such as metrics.csv.
 
-Rows are appended, and a log can be truncated to the size that it had at a checkpoint. So a
-run that was killed and resumed ends with the same files as an uninterrupted one.
+Rows are appended, and a log can be truncated to the size that it had at a checkpoint. So
+rows that a killed process wrote after its last checkpoint do not appear twice when the run
+is resumed.
 """
 
 import os

@@ -2,11 +2,11 @@
 
 `runs/<env>/<algo>/<name>/seed-000/` holds config.yaml, meta.json, metrics.csv,
 timings.csv, episodes.csv, evaluations.csv, delivered.json, tensorboard/, checkpoints/ and
-lock, and certificate.json after `orac certify`. The CSV files except timings.csv, the
-checkpoints, delivered.json and certificate.json contain no wall-clock times. So a repeated
-run writes the same bytes to them, if the machine, the packages and the number of threads are
-the same and the environment depends only on its seed. `training/run_logger.py` defines the
-columns of the logs.
+lock, and certificate.json after `orac certify`. Only timings.csv and tensorboard/ contain
+wall-clock times. So a repeated run writes the same bytes to the other CSV files, the
+checkpoints, delivered.json and certificate.json, if the machine, the packages and the number
+of threads are the same and the environment depends only on its seed.
+`training/run_logger.py` writes the rows of the logs.
 """
 
 import hashlib
@@ -149,7 +149,7 @@ class RunDirectory:
         return machine_differences(read_meta(self.path), describe_machine())
 
     def checkpoints(self, include_replay: bool = True) -> Checkpoints:
-        """Return the checkpoints of this run. A save deletes all but the newest two."""
+        """Return the checkpoints of this run. A save deletes all but the newest two intact ones."""
         return Checkpoints(self.path / "checkpoints", include_replay=include_replay)
 
     def log(self, name: str, columns: Iterable[str]) -> CsvLog:

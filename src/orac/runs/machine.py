@@ -3,8 +3,8 @@
 The bits of a result depend on the machine and on the versions of packages. They also depend
 on the number of threads, because XLA splits a sum into parts according to the number of
 processors that a process may use. A run whose number of threads is fixed, such as a run of a
-study, claims processors by locking one file per processor. So two of these runs on one
-machine do not share a processor while there is an idle one.
+study, claims processors by locking one file per processor. So two such runs of one user do
+not share a processor while there is an idle one.
 """
 
 import json

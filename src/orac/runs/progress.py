@@ -116,7 +116,7 @@ class Progress:
         """Return the speed over the last few updates, and the time left at this speed.
 
         If there are three or more intervals between updates, the slowest is left out, because
-        it may include a compilation. Before that, the time left is not known.
+        it may include a compilation. With fewer intervals, the time left is not known.
         """
         intervals = [(b - a, n - m) for (a, m), (b, n) in pairwise(self._times)]
         intervals.sort(key=lambda interval: interval[0] / interval[1])

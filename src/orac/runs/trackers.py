@@ -34,7 +34,7 @@ def check_trackers(names: Any) -> None:
     """
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(
-            f"trackers must be a list, such as ('tensorboard',), got {shown(names)}."
+            f"trackers must be a list of names, such as ['tensorboard'], got {shown(names)}."
         )
     for name in names:
         check_choice("a tracker", name, TRACKERS)
@@ -61,7 +61,8 @@ def open_trackers(
 def _open_tensorboard(directory: Path, config: Any, start_step: int) -> Tracker | None:
     """Open event files for TensorBoard; None if tensorboardX is not installed.
 
-    If an interrupted process wrote entries after `start_step`, TensorBoard will ignore them.
+    If `start_step` is above 0, TensorBoard will ignore the entries that an interrupted process
+    wrote after it.
     """
     if find_spec("tensorboardX") is None:
         logging.getLogger("orac").info(

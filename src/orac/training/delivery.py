@@ -33,8 +33,8 @@ MAX_CANDIDATES = 10
 RETEST_TAIL = 40
 """Number of episodes of a second test that are in the smallest tail."""
 RETEST_SHARE = 0.02
-"""Maximum number of steps of a second test in Gymnasium environments, as a fraction of the
-run's steps."""
+"""Maximum number of steps of a second test, as a fraction of the run's steps. It does not apply
+to environments whose id is that of a JAX environment."""
 
 
 class Candidates(NamedTuple):
@@ -42,7 +42,8 @@ class Candidates(NamedTuple):
 
     All fields are NumPy arrays with a leading axis of size `MAX_CANDIDATES + 1`. The last
     entry is the policy with the lowest risk. It is used only if all other entries are empty.
-    Entries with `episodes` 0 are empty. Checkpoints contain the names of the fields.
+    Entries with `episodes` 0 are empty. Checkpoints contain the names of the fields, so a
+    renamed field would make older checkpoints unreadable.
     """
 
     policies: PolicyState
@@ -58,7 +59,7 @@ class Candidates(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A candidate with its measured reward and risk."""
+    """A policy that the run may deliver, with its measured reward and risk."""
 
     policy: PolicyState
     samples: bool
@@ -122,6 +123,8 @@ def consider(
     play: Callable[[int], Episodes],
 ) -> Candidates:
     """Return the candidates, with the agent's deployed policy added if it is good enough.
+
+    The top of this module describes when it is.
 
     `episodes` are the episodes in which this policy was evaluated. For a second test,
     `play(count)` plays `count` more episodes of the same policy.
@@ -199,8 +202,8 @@ def ranked(candidates: Candidates) -> list[int]:
     """Return the indices of all candidates, best first.
 
     Candidates that had a second test come before the others. If there are no candidates, the
-    list contains only the index of the policy with the lowest risk, or nothing if no policy
-    was evaluated.
+    list contains only the index of the policy with the lowest risk. If there is no such
+    policy either, the list is empty.
     """
     filled = [i for i in range(MAX_CANDIDATES) if candidates.episodes[i]]
     order = sorted(
@@ -233,7 +236,8 @@ def delivered(candidates: Candidates, place: int | None = None) -> Delivered | N
 def certified_index(run_dir: Path, candidates: Any) -> int | None:
     """Return the index of the candidate that the run's certificate is about.
 
-    The result is None if nothing was certified or the candidate is no longer stored.
+    The result is None if the run has no certificate that is still valid and certifies a
+    policy, or if this candidate is no longer stored.
     """
     certificate = valid_certificate(run_dir)
     if not candidates or certificate is None or not certificate.get("certified"):
@@ -271,8 +275,9 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 def retest_episodes(config: Config, episode_length: int | None) -> int:
     """Return the number of episodes of a second test, which depends on the smallest tail.
 
-    Risk measures other than CVaR count as a tail of 0.2. Gymnasium environments are slow, so
-    a test in them takes at most 2 % of the run's steps, but at least one episode.
+    A mean that replaces a CVaR counts as a tail of 1, and any other risk measure as a tail of
+    0.2. Ids of JAX environments have no maximum. All other environments may be slow, so there
+    a test takes at most 2 % of the run's steps, or one episode if an episode is longer.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.2

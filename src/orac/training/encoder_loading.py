@@ -36,9 +36,9 @@ EXAMPLE = "For ENCODER = (init, apply) in my_networks.py write my_networks:ENCOD
 def with_encoder(config: Config, encoder: EncoderPair | str | None) -> Config:
     """Return the config with this encoder, given as a pair of functions or by name.
 
-    If `encoder` is None, use the encoder that the config names, if any. Configs are read from
-    files. So orac imports this encoder only if the user allowed its module with `--import`,
-    and raises an error otherwise.
+    If `encoder` is None, use the encoder that the config names, if any. The config may come
+    from a file. So orac imports this encoder only if the user allowed its module with
+    `--import`, and raises an error otherwise.
     """
     named = config.agent.encoder
     if encoder is None:
@@ -116,8 +116,9 @@ def checked_pair(pair: Any, what: str) -> EncoderPair:
 def name_of_pair(init: Any, apply: Any) -> str:
     """Return the name of a pair for a config: its module and the variable that contains it.
 
-    If no variable of a module contains the pair, the name consists of the names of the two
-    functions. Such a name cannot be imported.
+    The modules of the two functions and the running script are searched. If none of their
+    variables contains the pair, the names of the two functions, in brackets, take the place
+    of the variable's name. Such a name cannot be imported.
     """
     functions = init, apply
     modules = [getattr(function, "__module__", None) for function in functions]
@@ -155,11 +156,13 @@ def check_features(
     )
     for what, arrays in (
         ("parameters that init returns", jax.tree.leaves(actor.encoder)),
-        ("features that apply returns", [encode(actor, scaled)[1]]),
+        (
+            "features that apply returns for the environment's first observation",
+            [encode(actor, scaled)[1]],
+        ),
     ):
         if not all(np.isfinite(x).all() for x in arrays):
             raise ValueError(
-                f"encoder {encoder.name!r}: the {what} must be finite, but they are not at the "
-                "first observation of the environment. Look for a division by 0, a "
-                "logarithm or a root."
+                f"encoder {encoder.name!r}: the {what} must be finite, but they are not. Look "
+                "for a division by 0, a logarithm or a root."
             )

@@ -13,8 +13,8 @@ actions takes standard normal numbers as a second input, `noise`. `orac.policy` 
 numbers itself if they are not given.
 
 If the policy has an encoder, the user's own functions must be exported too. StableHLO
-supports all functions, ONNX supports those that the package jax2onnx can convert, and
-`.npz` supports no encoders.
+supports the functions that JAX can compile for all platforms, ONNX supports those that the
+package jax2onnx can convert, and `.npz` supports no encoders.
 """
 
 import io
@@ -96,8 +96,8 @@ def policy_arrays(
     """Return all arrays that `orac.policy.Policy` needs, by name."""
     if isinstance(policy.actor, Encoded):
         raise ValueError(
-            "a policy with an encoder cannot be exported as .npz, because only JAX can run "
-            "the encoder. Export it as .onnx or .stablehlo."
+            "a policy with an encoder cannot be exported as .npz, because such a file runs "
+            "with NumPy, which cannot run the encoder. Export it as .onnx or .stablehlo."
         )
     arrays: dict[str, Any] = {
         "format": np.int64(FORMAT),

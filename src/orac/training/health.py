@@ -13,10 +13,10 @@ from orac.config.validation import NonFiniteError
 from orac.training.train_step import StepReport
 
 ORDER = ("critic", "actor", "constraint", "explore")
-"""Groups of metrics, in the order in which an update computes them.
+"""Groups of metrics. An update computes the first three, in this order.
 
-If several metrics become invalid in the same round, the error names the one that was
-computed first.
+If metrics of several groups become invalid in the same round, the error names a metric of
+the group that comes first here.
 """
 
 ADVICE = (
@@ -44,15 +44,16 @@ def check_report(
     report: StepReport,
     first_round: int,
     num_envs: int,
-    last_good: str,
+    newest: str,
     running_cost: np.ndarray | None = None,
 ) -> None:
-    """Raise an error if a value in the report is not finite, or if a cost is negative.
+    """Raise an error if a number that learning uses is not finite, or if a cost is negative.
 
-    Costs must be at least 0, because limits and certificates assume this. The error names
-    the earliest invalid value. The message contains `last_good`, a sentence about the last
-    good checkpoint. `running_cost` contains the costs of the running episodes before the
-    first round, with the shape (environment, cost). If it is None, they are 0.
+    These numbers are the actions, observations, rewards, costs and metrics of updates. Costs
+    must be at least 0, because limits and certificates assume this. The error names the
+    earliest invalid value. It contains `newest`, a sentence about the newest checkpoint.
+    `running_cost` contains the costs of the running episodes before the first round, with the
+    shape (environment, cost). If it is None, they are 0.
     """
     # The action is checked first, because even a correct environment returns NaN after a
     # NaN action.
@@ -73,12 +74,12 @@ def check_report(
     if quantity == NEGATIVE:
         raise NegativeCostError(
             f"the environment's cost must be at least 0, but one was negative at step "
-            f"{step:,}. {last_good} {FIX_ENVIRONMENT}"
+            f"{step:,}. {newest} {FIX_ENVIRONMENT}"
         )
     of_environment = quantity.startswith("the environment")
     advice = FIX_ENVIRONMENT if of_environment else ADVICE
     raise NonFiniteError(
-        f"{quantity} must be finite, but it was not at step {step:,}. {last_good} {advice}"
+        f"{quantity} must be finite, but it was not at step {step:,}. {newest} {advice}"
     )
 
 
@@ -104,14 +105,17 @@ def rows_with_a_negative_cost(
     return np.asarray(lower.reshape(len(lower), -1).any(axis=1))
 
 
-def check_parameters(agent: Any, step: int, last_good: str) -> None:
-    """Raise an error if a number in the agent's state is not finite."""
+def check_parameters(agent: Any, step: int, newest: str) -> None:
+    """Raise an error if a number in the agent's state is not finite.
+
+    `newest` is a sentence about the newest checkpoint.
+    """
     name = first_not_finite(agent)
     if name is not None:
         of_observations = name.startswith(".observation_stats")
         raise NonFiniteError(
             f"the agent's {name} must be finite, but it was not at step {step:,}. "
-            f"{last_good} {OBSERVATION_ADVICE if of_observations else ADVICE}"
+            f"{newest} {OBSERVATION_ADVICE if of_observations else ADVICE}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Run the paper's Algorithm 1 in environments that step on the host.
+"""Run the paper's Algorithm 1 in environments that are stepped on the host, in Python.
 
 A round is one step of every environment. It calls two compiled programs. The first chooses
 the actions. Then the environments are stepped, and the second program stores the steps and
@@ -54,7 +54,7 @@ from orac.training.xla import compiler_options
 
 
 class HostRunner:
-    """A runner that trains and evaluates in Gymnasium environments, which step on the host."""
+    """A runner that trains and evaluates in Gymnasium environments, stepped on the host."""
 
     def __init__(
         self,

@@ -57,8 +57,8 @@ class Measured(NamedTuple):
     moved_at: Int[np.ndarray, ""]
     """Environment step of the last call of `steer`, which moves the multipliers."""
     settled_at: Int[np.ndarray, ""]
-    """Environment step at which all risks were last settled, or at which the actor was last
-    replaced."""
+    """The latest environment step at which all risks were settled or the actor was replaced.
+    At first, it is the step at which learning or, if that is later, the measurement starts."""
     side: Int[np.ndarray, ""]
     """1 if the last risk was above its target, -1 if it was below the dead zone, else 0."""
     crossings: Int[np.ndarray, ""]
@@ -92,9 +92,9 @@ def init(config: Config, step: int = 0) -> Measured:
 def window_size(config: Config) -> int:
     """Return the number of episodes that the window holds.
 
-    It is at least 60, and enough that each constraint's tail contains at least 10 of them. A
-    risk measure other than CVaR counts as a tail of 0.1. For SAC-Lagrangian, which limits the
-    mean instead of a CVaR, the tail is 1.
+    It is at least 60, and enough that each constraint's tail contains at least 10 of them.
+    SAC-Lagrangian limits the mean instead of a CVaR, which counts as a tail of 1. A constraint
+    on another risk measure than CVaR counts as a tail of 0.1.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.1
@@ -191,7 +191,7 @@ def steer(
     """Move the multipliers and the schedules' clock, and replace the actor if it is stuck.
 
     Returns the agent, the measurement, and the result of `window_risk`. Before the first
-    update, nothing is moved and the last result is None.
+    update, nothing is moved and the risk is None.
     """
     if step < config.training.first_update:
         return agent, measured._replace(moved_at=np.asarray(step, np.int32)), None

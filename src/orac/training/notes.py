@@ -20,7 +20,7 @@ from orac.training import delivery, measurement
 
 
 def start_notes(config: Config, spec: EnvSpec, on_host: bool) -> list[str]:
-    """Return one sentence for each thing that the user may not expect of the run."""
+    """Return a note for each property of the run that the user may not expect."""
     notes = [
         cannot_certify(c, declared_cost_bound(c, spec)) for c in config.constraints
     ]
@@ -89,8 +89,8 @@ def short_window(config: Config, spec: EnvSpec, on_host: bool) -> str:
     wanted = math.ceil(size / max(evaluations, 1))
     return (
         f"with this tail, the risk is measured over a window of {size:,} episodes, and at "
-        "least half of them must be from the most recent tenth of the run. That tenth has "
-        f"only about {episodes:,} episodes, so the multiplier would not move: "
+        "least half of them must be from the most recent tenth of the run. Only about "
+        f"{episodes:,} are measured in that time, so the multiplier would not move: "
         f"set evaluation.episodes to {wanted:,}, evaluate more often (evaluation.every), "
         "train longer, or choose a larger tail."
     )
@@ -121,10 +121,12 @@ def evaluation_notes(
     previous: int,
     config: Config,
 ) -> list[str]:
-    """Return a note if all costs so far are 0, or if the limits seem too low.
+    """Return a note if the user should check the costs or the limits.
 
-    `previous` is the step of the previous evaluation, or 0 if there was none. Because of it,
-    each note appears only once in a run, even if the run is resumed.
+    There is one if all costs were 0 up to the first evaluation, and one if half of the run is
+    over and no evaluation was within the limits. `previous` is the step of the previous
+    evaluation, or 0 if there was none. It ensures that each note appears only once in a run,
+    even if the run is resumed.
     """
     if not config.constraints:
         return []
@@ -260,7 +262,7 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
 def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     """Return the three most likely reasons why no policy is within the limits.
 
-    `least` is the lowest measured risk of each constraint.
+    `least` contains the risk per constraint of the policy that came closest to the limits.
     """
     config = runner.config
     agent, training = config.agent, config.training
@@ -273,7 +275,7 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
         if measurement.window_risk(runner.state.measured, step, config) is None:
             causes.append(
                 f"Too few episodes were measured for a window of {size:,}, so the "
-                "multiplier did not move: raise evaluation.episodes, or evaluate more often."
+                "multiplier does not move: raise evaluation.episodes, or evaluate more often."
             )
     else:
         causes.append(
@@ -293,16 +295,16 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
         causes.append(
             "Perhaps no policy can be within the limit. Check with a policy that ignores the "
             "reward and only avoids the cost. If even that one exceeds the limit, raise the "
-            f"limit (the risk here was {worst_risk:.3g})."
+            f"limit (the lowest measured risk was {worst_risk:.3g})."
         )
     causes.append(
-        f"The run may be too short: train longer, for example with --total-steps "
-        f"{2 * training.total_steps}."
+        "The run may be too short: train longer, for example for "
+        f"{2 * training.total_steps:,} steps."
     )
     causes.append(
         "The risk is close to the limit: aim lower with a larger agent.multiplier.margin."
         if excess(least, config) <= 0.25 and agent.follows_episodes
-        else "The actor may be stuck with a bad policy: try another --seed"
+        else "The actor may be stuck with a bad policy: try another seed"
         + ("." if training.restarts else ", or set training.restarts=2.")
     )
     causes.append(

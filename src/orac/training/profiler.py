@@ -1,10 +1,10 @@
 """Measure how long each part of a training run takes, for `orac train --profile`.
 
-While the profiler is active, it replaces methods of the runner and the logger by versions
-that measure their time. The loops themselves do not change. The parts of a compiled program
-cannot be timed while it runs. So acting is timed separately after the run, and so is the
-environment if it is compiled. The rest of the training time is counted as storing and
-updating.
+While the profiler is active, it replaces methods of the runner, the logger and a Gymnasium
+environment by versions that measure their time. The loops themselves do not change. The parts
+of a compiled program cannot be timed while it runs. So acting is timed separately after the
+run, and so is the environment if it is compiled. The rest of the training time is counted as
+storing and updating.
 """
 
 import time
@@ -25,6 +25,7 @@ from orac.training.train_step import choose_action
 from orac.training.xla import compiler_options
 
 COMPILING = "/jax/core/compile/"
+"""Start of the names of the events with which JAX reports the time of a compilation."""
 ROUNDS = 100
 """Number of rounds for which acting and a compiled environment are timed after the run."""
 

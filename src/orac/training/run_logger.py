@@ -1,7 +1,8 @@
 """Build the rows of a run's logs, and write logs and checkpoints.
 
-`metrics_row` and `episode_rows` define the columns of metrics.csv and episodes.csv. A
-`RunLogger` writes to a run directory, and a `MemoryLogger` writes no files.
+`metrics_row` and `episode_rows` make the rows of metrics.csv and episodes.csv. If the
+multiplier follows episodes, the loop adds `measurement.metrics` to the former. A `RunLogger`
+writes to a run directory, and a `MemoryLogger` writes no files.
 """
 
 import math
@@ -41,8 +42,8 @@ class Logger(Protocol):
 
     def save(self, step: int, runner: Any, counters: Any) -> None: ...
 
-    def last_good(self) -> str:
-        """Return a sentence about the last good checkpoint."""
+    def newest_checkpoint(self) -> str:
+        """Return a sentence about the newest checkpoint, for an error message."""
         ...
 
     def close(self) -> None: ...
@@ -74,7 +75,7 @@ class MemoryLogger:
     def save(self, step: int, runner: Any, counters: Any) -> None:
         pass
 
-    def last_good(self) -> str:
+    def newest_checkpoint(self) -> str:
         return NO_CHECKPOINTS
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class RunLogger:
             tracker.log(step, known)
 
     def write_metrics(self, row: dict[str, float]) -> None:
-        # An empty cell means "not measured yet"; `nan` would look like a failure.
+        # An empty cell means that there is no value; `nan` would look like a failure.
         cells = {name: None if math.isnan(v) else v for name, v in row.items()}
         self._append("metrics", cells)
         self._logs["metrics"].flush()
@@ -165,8 +166,8 @@ class RunLogger:
         save_checkpoint(self.run, self.checkpoints, step, runner, counters)
         self._saved_step = step
 
-    def last_good(self) -> str:
-        return self.checkpoints.last_good()
+    def newest_checkpoint(self) -> str:
+        return self.checkpoints.newest_checkpoint()
 
     def close(self) -> None:
         for tracker in self._trackers or ():
@@ -180,8 +181,8 @@ def metrics_row(
     """Return a row of metrics.csv: sums over the run, and means since the previous row.
 
     If no episode has ended since then, the mean reward and costs of the previous row are
-    repeated. The new episodes are added to `counters`. A NaN in a row always means "not
-    measured yet", because the health checks stop a run if a measured number is NaN.
+    repeated. The new episodes are added to `counters`. A NaN always means that there was
+    nothing to average, because the health checks stop a run if a measured number is NaN.
     """
     names = runner.spec.cost_names
     ended = report.ended
@@ -212,7 +213,7 @@ def metrics_row(
         row[f"train/cumulative_{column}"] = counters.cumulative_cost[m]
         row[f"train/violations_{column}"] = counters.violations[m]
     updated = report.updated
-    known = {} if updated.any() else initial_constraint_metrics(runner)
+    known = {} if updated.any() else constraint_metrics_without_update(runner)
     for name, values in sorted(report.metrics.items()):
         if updated.any():
             row[name] = float(values[updated].mean(dtype=np.float64))
@@ -221,8 +222,8 @@ def metrics_row(
     return row
 
 
-def initial_constraint_metrics(runner: Any) -> dict[str, float]:
-    """Return the metrics of the constraints that have values before the first update."""
+def constraint_metrics_without_update(runner: Any) -> dict[str, float]:
+    """Return the metrics of the constraints for a row without updates; the risk is NaN."""
     learner = runner.learner
     unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
     metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)

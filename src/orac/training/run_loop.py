@@ -38,7 +38,7 @@ from orac.training.state import NEW_ACTOR
 from orac.training.train_step import StepReport, TrainState
 
 STOPPING = (
-    b"\nStopping at the next log row, with a checkpoint. "
+    b"\nStopping at the next log row, with a checkpoint if the run has a directory. "
     b"Press Ctrl-C to stop at once.\n"
 )
 
@@ -97,7 +97,7 @@ class Event:
 
     step: int
     metrics: Mapping[str, float]
-    """The row of metrics.csv, with NaN for values that have not been measured yet."""
+    """The row of metrics.csv, with NaN for missing values."""
     evaluation: list[dict[str, float]] | None
     """One row per episode if the policy was evaluated at this step, otherwise None."""
     agent: Any
@@ -178,12 +178,14 @@ def run_loop(
             trained = time.perf_counter()
             first, rounds = rounds, rounds + length
             step = rounds * num_envs
-            check_report(report, first, num_envs, logger.last_good(), running_cost)
+            check_report(
+                report, first, num_envs, logger.newest_checkpoint(), running_cost
+            )
             metrics = metrics_row(report, counters, step, runner)
             rows = summary = episodes = None
             previous = 0
             if schedule.due(schedule.evaluate, rounds):
-                check_parameters(runner.state.agent, step, logger.last_good())
+                check_parameters(runner.state.agent, step, logger.newest_checkpoint())
                 rows, summary, episodes = evaluate(runner, step)
                 previous = counters.evaluated.get("step", 0)
                 notes.record_evaluation(counters, episodes, step, runner.config)
@@ -199,7 +201,7 @@ def run_loop(
             )
             stop = stop or bool(signals)
             if stop or schedule.due(schedule.checkpoint, rounds):
-                check_parameters(runner.state.agent, step, logger.last_good())
+                check_parameters(runner.state.agent, step, logger.newest_checkpoint())
                 logger.save(step, runner, counters)
             logger.write_timings(
                 step, length * num_envs, trained - started, evaluated - trained
@@ -345,9 +347,10 @@ def progress_values(
 ) -> dict[str, float | str]:
     """Return the values to show in the progress bar.
 
-    They are the reward, the first cost, and the risk, limit and multiplier of the first
-    constraint. If the multiplier follows episodes, the risk is measured in the window of
-    recent episodes, and otherwise in the last evaluation.
+    They are the reward, the first cost, and for the first constraint the measured risk, the
+    limit, the critics' risk and limit, and the multiplier. If the multiplier follows episodes,
+    the risk is measured in the window of recent episodes, and otherwise in the last
+    evaluation.
     """
     config = runner.config
     reward: dict[str, float | str] = {"reward": metrics["train/reward"]}

@@ -1,9 +1,9 @@
 """Save and restore the checkpoints of a run, and save and load an agent as one file.
 
 `save_checkpoint` and `restore_checkpoint` write and read the whole training state of a run.
-`save_agent` writes a zip file with the config, the sizes, and the arrays of the agent and of
-its candidates for delivery. `load_agent` reads this file. Reading never executes code from a
-file. The module `export` writes only the policy.
+`save_agent` writes a zip file with the config, the sizes and units of the problem, and the
+arrays of the agent and of its candidates for delivery. `load_agent` reads this file. Reading
+never executes code from a file. The module `export` writes only the policy.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint and delivered.json.
 
-    A checkpoint contains the training state, the replay, the counters, the lengths of the
-    logs and the state of environments on the host.
+    A checkpoint contains the training state, the replay (unless `training.keep_replay` is
+    off), the counters, the lengths of the logs and the state of environments on the host.
     """
     state = runner.state
     extra = {
@@ -92,8 +92,8 @@ def restore_checkpoint(
     if loaded is None:
         if "continued_from" in read_meta(run.path):
             raise ValueError(
-                f"{run.path} was started from another agent and has no checkpoint, so it "
-                "cannot continue. Delete the directory and start it again."
+                f"the run in {run.path} was started from another agent and has no checkpoint, "
+                "so it cannot continue. Delete the directory and start the run again."
             )
         run.truncate_logs({})
         return None, [
@@ -280,8 +280,9 @@ def load_agent(
     if name is not None:
         raise NonFiniteError(
             f"the agent in {path} must be finite, but its {name} is not: it was saved "
-            "after its training had diverged. Load its run directory instead, whose last "
-            "checkpoint is good, or train it again."
+            "after its training had diverged. If it has a run directory, load that instead, "
+            "because numbers are checked before a checkpoint is written. Otherwise train the "
+            "agent again."
         )
     return config, agent, candidates, env_steps
 
@@ -291,8 +292,8 @@ def _check_numbers(what: str, values: Any, config: Config) -> None:
     valid = isinstance(values, list) and all(map(is_number, values))
     if values is not None and (not valid or len(values) != len(config.constraints)):
         raise ValueError(
-            f"{what} must be {len(config.constraints)} finite number(s), got "
-            f"{shown(values)}."
+            f"{what} must be a list of finite numbers, one per constraint of the config (it "
+            f"has {len(config.constraints)}), got {shown(values)}."
         )
 
 

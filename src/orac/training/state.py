@@ -44,9 +44,10 @@ def problem_for(spec: EnvSpec, config: Config) -> Problem:
         )
     if config.constraints and len(config.constraints) != spec.num_costs:
         raise ValueError(
-            f"{spec.name!r} reports {spec.num_costs} cost(s) "
-            f"({', '.join(spec.cost_names)}), but the config has "
-            f"{len(config.constraints)} constraint(s). Give one constraint for each cost."
+            f"the config must have one constraint for each cost of {spec.name!r} "
+            f"({', '.join(spec.cost_names) or 'it has none'}), got "
+            f"{', '.join(c.name for c in config.constraints)}. Give one constraint for each "
+            "cost."
         )
     for name in (constraint.name for constraint in config.constraints):
         if name not in spec.cost_names:
@@ -110,10 +111,11 @@ def init_train_state(
 
 @lru_cache(maxsize=64)
 def compiled_start(spec: EnvSpec, config: Config) -> Any:
-    """Return a function of a key that makes a new agent, a key and counters of zero.
+    """Return a compiled function that takes a key and makes a new agent.
 
-    The function is one program; otherwise JAX would compile each small draw and each array
-    of zeros separately. Runs that differ only in their seed share it.
+    It also returns a key for drawing pivots, totals of zero and the number of rounds, 0. It
+    is one program; otherwise JAX would compile each small draw and each array of zeros
+    separately. Runs that differ only in their seed share it.
     """
     learner = learner_for(spec, config)
 

@@ -82,7 +82,7 @@ class StepReport(NamedTuple):
     """What happened in one round: metrics of its updates, and the episodes that ended."""
 
     metrics: Metrics
-    """Metrics of acting and updating. They have a meaning only if `updated` is true."""
+    """Metrics of acting and updating. Those of updating are 0 if no update was due."""
     updated: Bool[Array, ""]
     """Whether an update was due."""
     finite_action: Bool[Array, ""]
@@ -328,9 +328,10 @@ def update_if_due(
     learner: Learner,
     config: Config,
 ) -> tuple[AgentState, Metrics, Bool[Array, ""]]:
-    """Run the gradient steps that are due after this many rounds, if any.
+    """Run the gradient steps and the outer step that are due after this many rounds, if any.
 
-    Returns the agent, the mean metrics of these gradient steps, and whether any were due.
+    Returns the agent, metrics, and whether gradient steps were due. The metrics are means
+    over those gradient steps that update all networks.
     """
     training = config.training
     updates_key, outer_key = jax.random.split(key)

@@ -38,8 +38,8 @@ def compiler_options() -> dict[str, Any]:
 def enable_compilation_cache() -> None:
     """Turn on JAX's compilation cache, unless the user has configured it.
 
-    `ORAC_CACHE=off` leaves the cache off. The cache also stays off, with a message, if other
-    users can write to its folder. There is one folder per number of threads: XLA splits
+    `ORAC_CACHE=off` leaves the cache off. The cache also stays off, with a message, if its
+    folder cannot be made or other users can write to it. There is one folder per number of threads: XLA splits
     loops by the number of threads, so a program that was compiled for another number could
     round differently.
     """
@@ -52,7 +52,7 @@ def enable_compilation_cache() -> None:
     if not (private_directory(root) and private_directory(folder)):
         print(
             f"The compilation cache is off, because {folder} is not a folder that only you "
-            "can write to. Delete this folder, or set XDG_CACHE_HOME.",
+            f"can write to. Delete {root}, or set XDG_CACHE_HOME to another folder.",
             file=sys.stderr,
         )
         return
