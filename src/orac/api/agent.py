@@ -618,7 +618,7 @@ class Agent:
                 raise ValueError(
                     f"episodes must have one column for each cost of {spec.name} "
                     f"({', '.join(spec.cost_names)}), got costs of shape "
-                    f"{episodes.cost.shape}. Pass the episodes of an evaluation there."
+                    f"{episodes.cost.shape}. Pass episodes of this environment."
                 )
             return certify(episodes, constraints, spec, confidence)
         stored = self.runner.state.candidates

@@ -191,7 +191,7 @@ def resume(
             )
             raise ValueError(
                 f"this run must be resumed {expected}, got {other}. To train its agent with "
-                "another one, start a new run from it: "
+                "the new one, start a new run from it: "
                 f"orac train --from {run.path} --cost-fn {other}"
             )
         if agent.config.env.cost_fn != config.env.cost_fn:

@@ -19,20 +19,19 @@ TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files, which can be deleted."""
 
 _FULL = "the disk is full. Earlier saves are intact: free some space, then resume."
-_DENIED = (
-    "permission denied. Choose a directory you may write to (--out, or out= in Python)."
-)
-_NO_DIRECTORY = "a file is where a directory is needed. Choose another path (--out, or out= in Python)."
+_OUT = "(--out, or out= in Python)"
+_DENIED = f"permission denied. Choose a directory you may write to {_OUT}."
+_NO_DIRECTORY = f"a file is where a directory is needed. Choose another path {_OUT}."
 _CAUSES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EFBIG: "files may not become that large here. Raise `ulimit -f`, then resume.",
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
-    errno.EROFS: "the file system is read-only. Choose another directory (--out, or out= in Python).",
+    errno.EROFS: f"the file system is read-only. Choose another directory {_OUT}.",
     errno.ENOTDIR: _NO_DIRECTORY,
     errno.EEXIST: _NO_DIRECTORY,
-    errno.ENOENT: "it, or its parent directory, does not exist. Check the path (--out, or out= in Python).",
+    errno.ENOENT: f"it, or its parent directory, does not exist. Check the path {_OUT}.",
     errno.EISDIR: "it is a directory, but a file was expected. Check the path.",
     errno.ELOOP: "it is a symbolic link, and orac never writes to its target. Delete it.",
     errno.EMLINK: "it is a hard link, so writing to it would also change a file elsewhere. "

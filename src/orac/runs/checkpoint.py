@@ -6,8 +6,8 @@ in `checkpoints/replay/`. Checkpoints share segments, so a save does not write t
 replay again. The manifest lists every file with its digest. It is renamed into place last, so
 a checkpoint exists if its manifest exists. The manifest is canonical JSON that contains a
 checksum, and every field is checked before it is used. State and segment files that no
-manifest lists, for example after a crash, are deleted at the next save. `training/saving.py` decides what a
-checkpoint of a run contains, and restores a run from it.
+manifest lists, for example after a crash, are deleted at the next save.
+`training/saving.py` decides what a checkpoint of a run contains, and restores a run from it.
 """
 
 import hashlib

@@ -71,11 +71,12 @@ class Delivered(NamedTuple):
     """Whether every measured risk is at most (1 - margin) times its limit."""
 
     def __repr__(self) -> str:
-        risks = ", ".join(f"{risk:.4g}" for risk in self.risk) or "not limited"
+        risks = ", ".join(f"{risk:.4g}" for risk in self.risk)
         within = "within" if self.feasible else "not reliably within"
+        limited = f"risk {risks}, {within} the limits" if risks else "no limits"
         return (
-            f"<policy of step {self.step:,}: reward {self.reward:.4g}, risk {risks}, "
-            f"{within} the limits, measured on {self.episodes:,} episodes>"
+            f"<policy of step {self.step:,}: reward {self.reward:.4g}, {limited}, measured on "
+            f"{self.episodes:,} episodes>"
         )
 
 
@@ -275,9 +276,9 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 def retest_episodes(config: Config, episode_length: int | None) -> int:
     """Return the number of episodes of a second test, which depends on the smallest tail.
 
-    A mean that replaces a CVaR counts as a tail of 1, and any other risk measure as a tail of
-    0.2. Ids of JAX environments have no maximum. All other environments may be slow, so there
-    a test takes at most 2 % of the run's steps, or one episode if an episode is longer.
+    If SAC-Lagrangian replaces a CVaR by the mean, the tail is 1. For any other risk measure
+    than CVaR it is 0.2. Environments whose id is not that of a JAX environment may be slow, so
+    there a test takes at most 2 % of the run's steps, or one episode if an episode is longer.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.2

@@ -93,8 +93,8 @@ def window_size(config: Config) -> int:
     """Return the number of episodes that the window holds.
 
     It is at least 60, and enough that each constraint's tail contains at least 10 of them.
-    SAC-Lagrangian limits the mean instead of a CVaR, which counts as a tail of 1. A constraint
-    on another risk measure than CVaR counts as a tail of 0.1.
+    If SAC-Lagrangian replaces a CVaR by the mean, the tail is 1. For any other risk measure
+    than CVaR it is 0.1.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.1

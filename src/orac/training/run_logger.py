@@ -223,7 +223,10 @@ def metrics_row(
 
 
 def constraint_metrics_without_update(runner: Any) -> dict[str, float]:
-    """Return the metrics of the constraints for a row without updates; the risk is NaN."""
+    """Return the metrics of the constraints for a row without updates.
+
+    The risk is NaN, unless `agent.multiplier.states` is `starts`.
+    """
     learner = runner.learner
     unknown = jnp.full((learner.problem.num_constraints, 1), jnp.nan)
     metrics = agent_core.constraint_metrics(runner.state.agent, unknown, learner)

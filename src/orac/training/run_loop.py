@@ -133,12 +133,12 @@ class Schedule:
         num_envs = training.num_envs
         self.total = math.ceil(training.total_steps / num_envs)
         self.log = max(1, math.ceil(training.log_every / num_envs))
-        self.checkpoint = self._rows(training.checkpoint_every, num_envs)
+        self.checkpoint = self._rounds(training.checkpoint_every, num_envs)
         self.evaluate = (
-            self._rows(evaluation.every, num_envs) if evaluation.every else 0
+            self._rounds(evaluation.every, num_envs) if evaluation.every else 0
         )
 
-    def _rows(self, every: int, num_envs: int) -> int:
+    def _rounds(self, every: int, num_envs: int) -> int:
         """Convert a number of steps to rounds, rounded up to a multiple of `log`."""
         return self.log * max(1, math.ceil(every / num_envs / self.log))
 

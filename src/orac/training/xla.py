@@ -39,9 +39,9 @@ def enable_compilation_cache() -> None:
     """Turn on JAX's compilation cache, unless the user has configured it.
 
     `ORAC_CACHE=off` leaves the cache off. The cache also stays off, with a message, if its
-    folder cannot be made or other users can write to it. There is one folder per number of threads: XLA splits
-    loops by the number of threads, so a program that was compiled for another number could
-    round differently.
+    folder cannot be made or other users can write to it. There is one folder per number of
+    threads: XLA splits loops by the number of threads, so a program that was compiled for
+    another number could round differently.
     """
     chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
     if chosen or not cache_is_wanted():
