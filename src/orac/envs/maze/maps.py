@@ -67,9 +67,10 @@ class MazeMap:
 
 # This is the maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink
 # cells.
-# Choice: the paper does not state the pink cell's position; (6, 4) is one cell away from
-# both bonus and goal.
-_SMALL = """
+# Choice: the paper does not state the pink cell's position. (6, 4) is halfway between the
+# bonus and the goal.
+_SMALL =
+"""
     # # # # # # # #
     # . . . . . B #
     # . . # # # . #
@@ -81,7 +82,8 @@ _SMALL = """
 """
 
 # This is the larger maze of the same authors ("mode 2"). It has no bonus or pink cell.
-_LARGE = """
+_LARGE =
+"""
     ################
     #..............#
     #..............#
