@@ -264,7 +264,7 @@ def _misfit(name, structure, observation):
         expected = f"an array of shape {tuple(structure['shape'])}"
     if isinstance(observation, dict):
         found = f"a dict with the keys {', '.join(map(str, observation)) or '(none)'}"
-    elif isinstance(observation, (tuple, list)):
+    elif kind == "tuple" and isinstance(observation, (tuple, list)):
         found = f"a {type(observation).__name__} of length {len(observation)}"
     elif isinstance(observation, np.ndarray):
         found = f"an array of shape {observation.shape}"

@@ -69,8 +69,7 @@ class MazeMap:
 # cells.
 # Choice: the paper does not state the pink cell's position. (6, 4) is halfway between the
 # bonus and the goal.
-_SMALL =
-"""
+_SMALL = """
     # # # # # # # #
     # . . . . . B #
     # . . # # # . #
@@ -82,8 +81,7 @@ _SMALL =
 """
 
 # This is the larger maze of the same authors ("mode 2"). It has no bonus or pink cell.
-_LARGE =
-"""
+_LARGE = """
     ################
     #..............#
     #..............#
