@@ -35,8 +35,8 @@ MAX_INT = 2_000_000_000
 Count = Annotated[int, Range(1, MAX_INT)]
 CountFromZero = Annotated[int, Range(0, MAX_INT)]
 SMALLEST_TAIL = 1e-5
-"""Smallest tail of a constraint. To choose among the policies of a run, `orac certify`
-plays at least 40 / tail episodes with each."""
+"""Smallest tail of a constraint. With this tail, only 10 of a million episodes are in the
+tail."""
 SMALLEST_LIMIT = 1e-30
 """Smallest limit other than 0, and smallest cost scale. The learner may divide costs by
 either."""
@@ -336,7 +336,7 @@ class ExplorationConfig:
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder: its name, and the two functions that compute features for every network.
+    """An encoder: its name, and the functions that make its parameters and compute features.
 
     `core.encoders` describes the functions. A config file contains only the name.
     """
