@@ -101,10 +101,14 @@ WRONG = [
         {"speed": ["a"] * 3, "gear": 1},
         "observation['speed'] must be an array of s",
     ),
-    ("tuple", ([0, 0, 0],), "observation must be a tuple of 2 parts, got a tuple"),
+    ("tuple", ([0, 0, 0],), "observation must be a tuple of length 2, got a tuple"),
     ("discrete", 1, "observation must be whole numbers from 2 to 6, got 1."),
     ("discrete", 2.5, "observation must be whole numbers from 2 to 6, got 2.5."),
-    ("matrix", np.zeros((3, 2)), "an array of shape (2, 3), got one of shape (3, 2)"),
+    (
+        "matrix",
+        np.zeros((3, 2)),
+        "an array of shape (2, 3), got an array of shape (3, 2)",
+    ),
 ]
 
 

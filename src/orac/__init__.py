@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 def _leave(number: int, frame: Any) -> None:
     """End the process at once, with the exit code that shells expect.
 
-    Files are safe, because each is renamed into place only when it is complete. Raising an
-    exception instead is not reliable, because an import or a compiler could swallow it.
+    A file that replaces another is safe, because it is renamed into place only when it is
+    complete. Raising an exception instead is not reliable, because an import or a compiler
+    could swallow it.
     """
     try:
         sys.stdout.flush()

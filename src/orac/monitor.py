@@ -7,7 +7,8 @@ A monitor has bounds on the CVaR of an episode's cost and on the probability tha
 costs more than the limit (a violation). They are confidence sequences: with the stated
 confidence they hold after every episode at once, so you may look at them after any episode
 and stop whenever you like. They assume independent episodes of one policy and environment
-that do not change. `monitor.alarm` reports a change for the worse.
+that do not change. `monitor.alarm` reports if recent episodes suggest that CVaR has risen
+above the limit.
 
 The method is betting (Waudby-Smith and Ramdas, 2024, arXiv:2010.09686). Costs X are divided
 by `cost_bound`, so they are in [0, 1], and CVaR = min over b of b + E(X - b)+ / tail. Values
@@ -104,8 +105,8 @@ class Monitor:
             limit: the limit on the CVaR of an episode's cost.
             tail: CVaR is the mean cost of the worst episodes, and tail is their fraction.
                 0.05 means the worst 5 %, and 1 means all episodes.
-            confidence: the probability with which both bounds on CVaR hold. The bounds on
-                violations hold with the same probability.
+            confidence: the probability with which both bounds on CVaR hold, at least. The
+                bounds on violations hold with the same probability.
             cost_bound: the largest possible cost of an episode.
             run_length: a lower bound on the average number of episodes between two false
                 alarms, which are alarms while CVaR is within the limit.

@@ -57,8 +57,8 @@ class Policy:
             if not np.isfinite(values).all():
                 raise NotFinite(
                     f"{path} must contain finite numbers, but its {name} does not: it was "
-                    "exported after its training had diverged. Export the last good "
-                    "checkpoint instead."
+                    "damaged, or its training had diverged. Export the last good checkpoint "
+                    "instead."
                 )
         # Check the shapes, because NumPy might broadcast a vector of another shape.
         size = len(arrays["layer0/weight"]) - len(arrays.get("pivot", ()))
@@ -259,13 +259,15 @@ def _misfit(name, structure, observation):
     if kind == "dict":
         expected = f"a dict with the keys {', '.join(structure['parts'])}"
     elif kind == "tuple":
-        expected = f"a tuple of {len(structure['parts'])} parts"
+        expected = f"a tuple of length {len(structure['parts'])}"
     else:
         expected = f"an array of shape {tuple(structure['shape'])}"
     if isinstance(observation, dict):
-        found = f"the keys {', '.join(map(str, observation))}"
+        found = f"a dict with the keys {', '.join(map(str, observation)) or '(none)'}"
+    elif kind == "tuple" and isinstance(observation, (tuple, list)):
+        found = f"a {type(observation).__name__} of length {len(observation)}"
     elif isinstance(observation, np.ndarray):
-        found = f"one of shape {observation.shape}"
+        found = f"an array of shape {observation.shape}"
     return ValueError(
         f"{name} must be {expected}, got {found}. Pass it as the environment returns it, "
         "or the whole observation as one flat vector."

@@ -113,9 +113,9 @@ WORDS_OF_ANOTHER_KIND = {
     "orac.ORAC(MAZE, cost_limit='x')": "cost_limit must be at least 0, got 'x'.",
     "AGENT.learn(20, callback=3)": "callback must be a function that takes an event, got 3.",
     "orac.resume('nowhere', callback=3)": "callback must be a function that takes an event, got 3.",
-    "AGENT.evaluate(tails='x')": "tail of risk measure 'cvar' must be a tail in (0, 1]",
+    "AGENT.evaluate(tails='x')": "tail of risk measure 'cvar' must be in (0, 1]",
     "AGENT.evaluate(tails=1e-320)": "each of tails must be in [1e-05, 1], got 1e-320.",
-    "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be a tail in (0, 1]",
+    "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be at most 4,294,967,295",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be at most 4,294,967,295",
     "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of "

@@ -13,7 +13,7 @@ INVALID = [
     (["train", "--algo=orak"], "Did you mean 'orac'?"),
     (["train", "--env-id=orac/GuardedMaze-v1"], "GuardedMaze-v0"),
     (["train", "--env-id=Pendulum-v9"], "Pendulum"),
-    (["train", "--tail=0"], "must be a tail in (0, 1]"),
+    (["train", "--tail=0"], "must be in (0, 1]"),
     (["train", "--tail=2"], "fraction of worst cases"),
     (["train", "--cost-limit=-1"], "must be at least 0, got -1"),
     (

@@ -39,7 +39,7 @@ def test_assignments_apply_in_order_through_the_same_checks():
         ),
         ("training.kappa=1", "Did you mean 'agent.kappa'\\? The names are total_steps"),
         ("constraints.1.limit=1", "an entry of constraints must be one of 0; got '1'"),
-        ("agent.kappa.x=1", "a field of agent.kappa must be one of"),
+        ("agent.kappa.x=1", "agent.kappa has no fields, got agent.kappa.x"),
         ("agent.kappa", "an assignment must look like agent.kappa=0.5, got 'agent.kap"),
         ("agent.kappa=[", "the value of agent.kappa cannot be read as YAML"),
         ("agent.kappa=-1", "agent.kappa must be above 0, got -1"),

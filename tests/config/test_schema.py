@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     "kind, settings, text",
     [
-        (Constraint, dict(tail=0.0), r"a tail in \(0, 1\].*worst 5 %; got 0.0\.$"),
+        (Constraint, dict(tail=0.0), r"be in \(0, 1\].*worst 5 %; got 0.0\.$"),
         (
             Constraint,
             dict(tail=1e-320),
@@ -44,10 +44,10 @@ NAN, INF = float("nan"), float("inf")
         (TrainingConfig, dict(updates_start=10**12), "must be at most 2,000,000,000"),
         (AgentConfig, dict(target_every=10**12), "must be at most 2,000,000,000"),
         (AgentConfig, dict(actor_every=10**12), "must be at most 2,000,000,000"),
-        (Constraint, dict(tail=2.0), r"a tail in \(0, 1\].*; got 2.0\.$"),
-        (Constraint, dict(tail=NAN), r"a tail in \(0, 1\].*; got nan\.$"),
+        (Constraint, dict(tail=2.0), r"be in \(0, 1\].*; got 2.0\.$"),
+        (Constraint, dict(tail=NAN), r"be in \(0, 1\].*; got nan\.$"),
         # A tail that no measure reads is checked all the same.
-        (Constraint, dict(risk="mean", tail=2.0), r"a tail in \(0, 1\].*; got 2.0"),
+        (Constraint, dict(risk="mean", tail=2.0), r"be in \(0, 1\].*; got 2.0"),
         (
             Constraint,
             dict(limit=-1.0),

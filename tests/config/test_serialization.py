@@ -112,7 +112,7 @@ def test_numbers_find_their_type():
         ("seed: true", "seed must be a whole number, got True"),
         ("agent: {kappa: wide}", "agent.kappa must be a number, got 'wide'"),
         ("agent: {kappa: '1'}", "agent.kappa must be a number, got '1'"),
-        ("agent: {layer_norm: 1}", "agent.layer_norm must be a bool, got 1"),
+        ("agent: {layer_norm: 1}", "agent.layer_norm must be true or false, got 1"),
         (
             "agent: {hidden_sizes: 64}",
             r"agent.hidden_sizes must be a list, got 64. Write \[64\].",
@@ -123,7 +123,7 @@ def test_numbers_find_their_type():
         ("env: {params: [1]}", r"env.params must be a mapping, got \[1\]"),
         ("agent: [1", "the config cannot be read as YAML: while parsing"),
         # Through the same checks as Python's own arguments.
-        ("constraints: [{tail: 0}]", r"must be a tail in \(0, 1\]"),
+        ("constraints: [{tail: 0}]", r"must be in \(0, 1\]"),
         ("constraints: [{limit: .nan}]", "must be at least 0, got nan"),
         ("agent: {num_cost_critics: 0}", "a whole number of at least 1, got 0"),
     ],

@@ -190,16 +190,20 @@ def two_costs(observation, action, next_observation, info):
         (
             Walk(),
             {"cost_names": ("fuel",)},
-            "'fuel' is not among its metrics .cost, hei",
+            "'fuel' is not in its info or metrics .cost, hei",
         ),
         (
             Walk(),
             {"cost_keys": ("cost", "height")},
-            "one metric for each of the 1 const",
+            "one metric per constraint .cost., got cost, height",
         ),
         (Walk(), {"cost_fn": float_of_tracer}, "write the function with jax.numpy"),
-        (Walk(), {"cost_fn": two_costs}, "one number for each of the 1 .* got 2"),
-        (Walk(), {"cost_bound": (1, 2)}, "cost_bound must have one number for each"),
+        (Walk(), {"cost_fn": two_costs}, "one number per constraint .cost., got 2"),
+        (
+            Walk(),
+            {"cost_bound": (1, 2)},
+            "cost_bound must have one number per constraint",
+        ),
         (Walk(), {"cost_bound": -1}, "cost_bound must be at least 0"),
         (Walk(), {"episode_length": -1}, "episode_length must be a whole number"),
         (Walk(), {"episode_length": 0}, "at least 1, got 0"),
@@ -269,7 +273,7 @@ def test_brax_task_trains_by_its_id(tmp_path, monkeypatch, capsys):
     assert "cost/risk" in capsys.readouterr().out
     with pytest.raises(ValueError, match="Did you mean 'halfcheetah'"):
         orac.ORAC("brax:half_cheetah", cost_limit=3)
-    with pytest.raises(ValueError, match="'cost' is not among its metrics"):
+    with pytest.raises(ValueError, match="'cost' is not in its info or metrics"):
         orac.ORAC("brax:inverted_pendulum", cost_limit=3)
 
 

@@ -265,11 +265,10 @@ def test_notes_of_evaluations_are_shown_once(cost, fragment, caplog):
         run_loop(runner, MemoryLogger(), Counters(), progress=progress)
     (text,) = caplog.messages
     assert fragment in text
-    # The measured risk comes first, with its limit and the number of episodes.
-    assert [*values[-1].items()][:3] == [
-        ("measured risk", cost),
+    # The measured risk comes first, with the number of episodes and the limit.
+    assert [*values[-1].items()][:2] == [
+        ("measured risk", f"{cost:g} (20 episodes)"),
         ("limit", 5.0),
-        ("episodes", 20),
     ]
     assert [*values[-1]][-3:] == ["critics' risk", "critics' limit", "multiplier"]
 

@@ -58,15 +58,17 @@ def _hint_for(config: Any, last: str) -> str:
 
 def _key(data: Any, part: str, path: str, hint: str) -> Any:
     """Return `part` as a key of the dict or an index of the list `data`."""
+    if not isinstance(data, list | dict) or not data:
+        kind = "entries" if isinstance(data, list) else "fields"
+        raise ValueError(f"{path} has no {kind}, got {path}.{part}.{hint}")
     if isinstance(data, list):
         if part.isdigit() and int(part) < len(data):
             return int(part)
         known = [str(i) for i in range(len(data))]
         raise unknown_name(f"an entry of {path}", part, known)
-    if not isinstance(data, dict) or part not in data:
-        known = list(data) if isinstance(data, dict) else []
+    if part not in data:
         what = f"a field of {path or 'the config'}"
-        raise unknown_name(what, part, known, hint)
+        raise unknown_name(what, part, data, hint)
     return part
 
 

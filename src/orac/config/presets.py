@@ -309,13 +309,20 @@ def general(env_id: str) -> Config:
 
 ROBOTS = "Point|Car|Racecar|Doggo|Ant|HalfCheetah|Hopper|Humanoid|Swimmer|Walker2d"
 SAFETY_GYM = re.compile(rf"(orac/)?Safety({ROBOTS})[A-Z]\w*-v\d+")
+SAFETY_GYM_VARIANTS = tuple(
+    f"orac/Safety{robot}{task}{level}-v0"
+    for robot in ("Point", "Car")
+    for task in ("Goal", "Button")
+    for level in range(3)
+)
+"""Ids of the variants of Safety-Gymnasium's tasks that this package provides."""
 ENVIRONMENTS = {
     "orac/GuardedMaze-v0": {"paper": guarded_maze, "fast": fast_maze},
     "orac/CityLearn-v0": {"paper": citylearn, "fast": fast_citylearn},
 }
 """Functions that return the settings, by environment id and kind of preset.
 
-All ids of Safety-Gymnasium share the two dicts below.
+Ids of Safety-Gymnasium are not listed here: they use one of the two dicts below.
 """
 SAFETY_GYM_PRESETS = {"paper": safety_gym, "fast": fast_safety_gym}
 SAFETY_BUTTON_PRESETS = {"paper": safety_gym, "fast": fast_safety_button}
@@ -430,7 +437,7 @@ def preset(algo: str, env_id: str, kind: str | None = None) -> Config:
     elif kinds is not None:
         config = replace(general(env_id), constraints=kinds["paper"]().constraints)
     elif env_id.startswith("orac/"):
-        known = [*ENVIRONMENTS, "orac/SafetyPointGoal1-v0 and its siblings"]
+        known = [*ENVIRONMENTS, *SAFETY_GYM_VARIANTS]
         raise unknown_name("an environment of this package", env_id, known)
     else:
         config = general(env_id)

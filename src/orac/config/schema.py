@@ -1,11 +1,11 @@
 """Frozen dataclasses that contain every setting of a run and check the values.
 
 The text below a field is also its help text in `orac train --help`. Most annotations
-contain the valid values of a field, and `__post_init__` checks the rest. A config is
-hashable, so that it can be a static argument of `jit`. An agent starts from a preset
-(`presets.py`: paper, fast or general), which replaces many of the defaults here.
-`serialization.py` reads and writes configs as YAML, and `overrides.py` changes single
-fields, as `--set` does.
+contain the valid values of a field. `__post_init__` checks these, and rules that concern
+several fields. A config is hashable, so that it can be a static argument of `jit`. An agent
+starts from a preset (`presets.py`: paper, fast or general), which replaces many of the
+defaults here. `serialization.py` reads and writes configs as YAML, and `overrides.py`
+changes single fields, as `--set` does.
 """
 
 import re
@@ -35,8 +35,8 @@ MAX_INT = 2_000_000_000
 Count = Annotated[int, Range(1, MAX_INT)]
 CountFromZero = Annotated[int, Range(0, MAX_INT)]
 SMALLEST_TAIL = 1e-5
-"""Smallest tail of a constraint. To choose among the policies of a run, `orac certify`
-plays at least 40 / tail episodes with each."""
+"""Smallest tail of a constraint. With this tail, only 10 of a million episodes are in the
+tail."""
 SMALLEST_LIMIT = 1e-30
 """Smallest limit other than 0, and smallest cost scale. The learner may divide costs by
 either."""
@@ -57,10 +57,10 @@ class RiskFamily(NamedTuple):
 
 
 RISK_FAMILIES: dict[str, RiskFamily] = {
-    "mean": RiskFamily(lambda parameter: True, "no parameter"),
+    "mean": RiskFamily(lambda parameter: True, "any finite number, which is ignored"),
     "cvar": RiskFamily(
         lambda tail: 0 < tail <= 1,
-        "a tail in (0, 1], which is the fraction of worst cases: 0.05 means the worst 5 %",
+        "in (0, 1], as a fraction of worst cases: 0.05 means the worst 5 %",
     ),
     "wang": RiskFamily(
         lambda shift: shift >= 0, "a shift of at least 0; 0 is the mean"
@@ -336,7 +336,7 @@ class ExplorationConfig:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A pair of functions that compute the features for every network, and its name.
+    """An encoder: its name, and the functions that make its parameters and compute features.
 
     `core.encoders` describes the functions. A config file contains only the name.
     """
@@ -349,7 +349,8 @@ class Encoder:
 @dataclass(frozen=True)
 class AgentConfig:
     """Settings of the learner. Agents differ in `risk_form`, `behaviour` and
-    `num_cost_critics`."""
+    `num_cost_critics`.
+    """
 
     risk_form: Annotated[str, Choice(("scalar", "quantile", "implicit", "dual"))] = (
         "implicit"
@@ -487,7 +488,7 @@ class AgentConfig:
             )
         if not isinstance(self.encoder, str | Encoder | None):
             raise ValueError(
-                "agent.encoder must be the name of a pair of functions, as module:name, got "
+                "agent.encoder must name a pair of functions as module:name, got "
                 f"{self.encoder!r}. In Python you can pass the pair as encoder=(init, apply)."
             )
         needed = 2 if self.risk_form == "implicit" else 1

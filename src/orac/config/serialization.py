@@ -98,7 +98,12 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     if hint in (int, float, str, bool) and (
         not isinstance(value, hint) or (hint is not bool and isinstance(value, bool))
     ):
-        kinds = {int: "a whole number", float: "a number", str: "text", bool: "a bool"}
+        kinds = {
+            int: "a whole number",
+            float: "a number",
+            str: "text",
+            bool: "true or false",
+        }
         raise ValueError(f"{where} must be {kinds[hint]}, got {value!r}.")
     return value
 

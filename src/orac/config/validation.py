@@ -34,7 +34,7 @@ AnyError = TypeVar("AnyError", bound=Exception)
 def with_shell_text(error: AnyError, text: str) -> AnyError:
     """Return the error with another text for the command line.
 
-    The text of the error itself names arguments of Python, and `text` options of the shell.
+    The error's own text names Python arguments, and `text` names options of the shell.
     """
     vars(error)["shell_text"] = text
     return error

@@ -578,8 +578,9 @@ def update_actor(
 
     This is (35) in the dual form, and (2) if the risk measure is the mean. Returns the
     actor, the log-probabilities and risks of actions sampled from the policy, and metrics.
-    `update` computes the new temperature and the new multipliers from these sampled actions.
-    The actions in the replay would be the wrong ones, because they include exploration.
+    From these actions, `update` computes the new temperature and the new values of
+    multipliers that follow the critics. Actions from the replay cannot be used for this,
+    because they include exploration.
     """
     costs, inputs, context = learner.costs, batch.inputs, batch.context
     action_key, risk_key = jax.random.split(key)

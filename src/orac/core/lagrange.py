@@ -1,8 +1,8 @@
 """The Lagrange multipliers and their two update rules.
 
-`update` moves the multipliers at every gradient step, according to the risk that the critics
-predict, as in the paper. `follow_episodes` moves their logarithms between gradient steps,
-according to the measured risk of episodes of the deployed policy.
+`update` moves the multipliers at every gradient step of the actor, according to the risk
+that the critics predict, as in the paper. `follow_episodes` moves their logarithms between
+gradient steps, according to the measured risk of episodes of the deployed policy.
 `training/measurement.py` turns the costs of these episodes into the argument `error` of
 `follow_episodes`.
 """
@@ -20,7 +20,7 @@ from orac.config.schema import AgentConfig
 
 
 class Multiplier(NamedTuple):
-    """The Lagrange multipliers, and the state of Adam or of the PID controller."""
+    """The Lagrange multipliers, and the state of their update rule."""
 
     value: Float[Array, " constraint"]
     opt_state: optax.OptState
@@ -28,11 +28,12 @@ class Multiplier(NamedTuple):
     """Integral term of the PID controller. If the multiplier follows episodes, it is the
     integral term of the logarithm of the multiplier. Adam does not use it."""
     previous_error: Float[Array, " constraint"]
-    """Error at the last update: mean risk - limit, or (risk - target) / limit if the
-    multiplier follows episodes."""
+    """Error at the last update: mean risk - limit, or the argument `error` of
+    `follow_episodes` if the multiplier follows episodes."""
     floor: Any = ()
-    """Lower bound on the log multiplier, which `follow_episodes` raises if the limit is
-    exceeded. It is used only if the multiplier follows episodes."""
+    """Lower bound on the log multiplier. With `remember_breaks`, `follow_episodes` raises
+    it if the limit is exceeded after the multiplier has fallen. The bound is used only if
+    the multiplier follows episodes."""
     fell: Any = ()
     """Whether the multiplier has fallen since the limit was last exceeded. It is used only if
     the multiplier follows episodes."""
@@ -96,10 +97,10 @@ def update(
 ) -> Multiplier:
     """Raise a multiplier if the mean risk is above the limit, otherwise lower it. Eq. (2).
 
-    This is a descent step on multiplier * (limit - mean risk). The new value is clipped at 0.
-    It is not the softplus or exp of a learned number, because these are never 0, and the
-    paper's multiplier starts at 0. If the mask selects no row, neither the multiplier nor
-    Adam's moments change.
+    With Adam, this is a descent step on multiplier * (limit - mean risk). The new value is
+    clipped at 0. The multiplier is not the softplus or exp of a learned number, because
+    these are never 0, and the paper's multiplier starts at 0. If the mask selects no row,
+    neither the multiplier nor the state of the update rule changes.
     """
     violation = mean_risk(risk, mask) - limits
     moved = controller_step(multiplier, violation, limits, config, optimizer)
@@ -150,13 +151,14 @@ def follow_episodes(
 ) -> Multiplier:
     """Move the log multipliers by a PI controller on the measured risk of episodes.
 
-    `error` is (risk - target) / limit with target = (1 - margin) limit. `improving` is true
-    for the constraints whose risk is still falling. `episodes` is the number of episodes
-    that fit into the training steps since the last call. The multiplier does not change if
-    the risk is in the dead zone below the target, and does not rise while the risk is
-    falling. With `remember_breaks`, if the limit is exceeded after the multiplier has
-    fallen, the floor rises to `BROKEN_FACTOR` times the multiplier. This is for policies that
-    jump between safe and unsafe behaviour.
+    `error` is (risk - target) / limit with target = (1 - margin) * limit. If the limit is
+    0, the divisor is `cost_scale` instead. `improving` is true for the constraints whose
+    risk is still falling. `episodes` is the number of episodes that fit into the training
+    steps since the last call. The multiplier does not change if the risk is in the dead
+    zone below the target, and does not rise while the risk is falling. With
+    `remember_breaks`, if the limit is exceeded after the multiplier has fallen, the floor
+    rises to `BROKEN_FACTOR` times the multiplier. This is for policies that jump between
+    safe and unsafe behaviour.
     """
     settings = config.multiplier
     cap = math.inf if settings.cap is None else math.log(settings.cap)

@@ -2,9 +2,10 @@
 
 A row is one transition. `inserted` counts all rows ever added, and the write position and
 the size are computed from it. If `add` is compiled by `jit` and the state is donated, it
-writes in place and does not copy the buffer. A round is one step of all environments and
-adds one row for each of them. `terminated` and `truncated` are separate columns, and
-`core.agent.update_critics` decides whether to bootstrap at a truncation.
+writes in place and does not copy the buffer. A round is one call of `step`, which steps all
+environments. It adds one row for each of them, except for rows that `add` leaves out.
+`terminated` and `truncated` are separate columns, and `core.agent.update_critics` decides
+whether to bootstrap at a truncation.
 """
 
 from typing import NamedTuple
@@ -50,10 +51,10 @@ def add(
 ) -> ReplayState:
     """Insert a batch of rows. If the buffer is full, they overwrite the oldest rows.
 
-    Rows that are not `valid` are left out. They come from vector environments in which some
-    calls of `step` only reset an environment. For n-step targets, such rows are stored as
-    well, with `steps` 0, so that two consecutive steps of an environment are always the same
-    number of rows apart.
+    Rows that are not `valid` come from vector environments in which some calls of `step`
+    only reset an environment. With one-step targets, these rows are left out. With n-step
+    targets they are stored, with `steps` 0, so that two consecutive steps of an environment
+    are always the same number of rows apart.
     """
     count = rows.reward.shape[0]
     if count > state.capacity:
@@ -94,12 +95,12 @@ def sample_n_step(
     The next step of an environment is stored `num_envs` rows later. A sampled row sums
     `n_step` steps, or fewer if the episode or the stored rows end earlier.
 
-    Some rows come from calls that only reset an environment, and must not be used. For each
-    row of the batch, two indices are drawn. The second is used if the first is a reset. If
-    both are resets, we go back one round in the environment of the second index: its
-    previous row is the last step of an episode. The oldest round has no round before it.
-    There, the environment's row in the newest round is used if it is a step, and otherwise
-    its row one round later.
+    Rows that come from a reset (`steps` 0) must not be used. So two indices are drawn for
+    each row of the batch, and the second one is used if the first is a reset. If both are
+    resets, the previous row of the second one's environment is used, which is the last step
+    of an episode. A row of the oldest round has no previous row. In that case, the row of
+    the same environment in the newest round is used if it is a step, and otherwise the row
+    in the second-oldest round.
     """
     # Choice: unlike in n-step SAC, the target has no entropy of the steps in between.
     rings, capacity = state.storage, state.capacity

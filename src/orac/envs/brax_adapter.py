@@ -4,8 +4,8 @@ An id such as `brax:halfcheetah` or `playground:CartpoleBalance` names an enviro
 of these libraries. An environment object can be passed instead of an id. The cost is
 computed by a function written with `jax.numpy`, or read from the environment's info and
 metrics. This module steps the environment without its episode wrapper and counts the steps
-itself, because the episode wrappers of both libraries report a time limit as the end of an
-episode and replace the last observation by the first one of the next episode.
+itself, because the wrappers of both libraries report a time limit as the end of an episode
+and replace the last observation by the first one of the next episode.
 
 MuJoCo Playground has several implementations of its physics. Only the one written in JAX
 (`impl="jax"`) can be compiled into training. Ids of Playground are made with it, although
@@ -62,8 +62,8 @@ class BraxEnv:
     name: str
     episode_length: int
     cost_fn: JaxCostFn | None
-    """Function that computes the costs. If it is None, the costs are the metrics
-    `cost_keys`."""
+    """Function that computes the costs. If it is None, the costs are read from the
+    environment's info and metrics under `cost_keys`."""
     cost_names: tuple[str, ...]
     cost_keys: tuple[str, ...]
     cost_bounds: tuple[float, ...] | None = None
@@ -164,7 +164,7 @@ class BraxEnv:
         for name in self.cost_keys:
             if name not in known:
                 raise ValueError(
-                    f"{self.name} reports no cost: {name!r} is not among its metrics "
+                    f"{self.name} reports no cost: {name!r} is not in its info or metrics "
                     f"({', '.join(known) or 'none'}). Compute the cost with cost_fn=, or "
                     "name metrics with cost_keys=."
                 )
@@ -178,13 +178,13 @@ class BraxEnv:
             jax.errors.TracerArrayConversionError,
         ) as error:
             raise ValueError(
-                f"the cost function of {self.name} cannot be compiled. {COMPILE_ADVICE}"
+                f"a step of {self.name} with its cost cannot be compiled. {COMPILE_ADVICE}"
             ) from error
         if step.cost.shape != (len(self.cost_names),):
+            source = "cost function" if self.cost_fn else "cost metrics"
             raise ValueError(
-                f"the cost function of {self.name} must return one number for each of the "
-                f"{len(self.cost_names)} constraints ({', '.join(self.cost_names)}), got "
-                f"{step.cost.shape[0]}."
+                f"the {source} of {self.name} must give one number per constraint "
+                f"({', '.join(self.cost_names)}), got {step.cost.shape[0]}."
             )
 
 
@@ -260,8 +260,8 @@ def adapt(
     keys = tuple(cost_keys or names) if cost_fn is None else ()
     if keys and len(keys) != len(names):
         raise ValueError(
-            f"cost_keys must name one metric for each of the {len(names)} constraints, got "
-            f"{len(keys)}."
+            f"cost_keys must name one metric per constraint ({', '.join(names)}), got "
+            f"{', '.join(keys)}."
         )
     bounds = None
     if cost_bound is not None:
@@ -271,8 +271,8 @@ def adapt(
             check_range("cost_bound", bound, 0)
         if len(bounds) != len(names):
             raise ValueError(
-                f"cost_bound must have one number for each of the {len(names)} "
-                f"constraints, got {len(bounds)}."
+                f"cost_bound must have one number per constraint ({', '.join(names)}), "
+                f"got {cost_bound}."
             )
     adapted = BraxEnv(env, key, name, length, cost_fn, names, keys, bounds)
     adapted.check()

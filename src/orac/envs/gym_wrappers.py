@@ -91,8 +91,8 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     environment, whether its episode ended or not.
 
     With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
-    one seed, all environments start from one random key, so none of them starts as a
-    `JaxEnv` with that seed would. All later random numbers are drawn for the whole batch.
+    one seed, all environments start from one random key, and usually not as a `JaxEnv` with
+    that seed would. All later random numbers are drawn for the whole batch.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """Start every environment from its own seed; None means a random seed."""
         if len(seeds) != self.num_envs:
             raise ValueError(
-                f"There are {self.num_envs} environments, got {len(seeds)} seeds. Give one "
-                "seed per environment (None for a random one), or one number for all."
+                f"seed must have one entry per environment ({self.num_envs}), got "
+                f"{len(seeds)}. None means a random seed. One number is a seed for all."
             )
         known = [
             int(self.np_random.integers(2**32)) if one is None else int(one)
@@ -268,7 +268,8 @@ def _checked_render_mode(env: Environment, render_mode: str | None) -> str | Non
     modes = [None, *_render_modes(env)]
     if render_mode not in modes:
         raise ValueError(
-            f"{env.spec.name} has the render modes {modes}, got {render_mode!r}."
+            f"render_mode of {env.spec.name} must be {' or '.join(map(repr, modes))}, got "
+            f"{render_mode!r}."
         )
     return render_mode
 

@@ -389,7 +389,7 @@ TABLE = [
         "at step 15 environment 0 reported a cost of nan. Guard",
     ),
     Bad("no cost, late", late({}), "environment 0 reported no cost"),
-    Bad("more costs, late", late({"cost": [1, 2]}), "2 costs, but 1 expected"),
+    Bad("more costs, late", late({"cost": [1, 2]}), "2 costs for 1 constraint"),
     Bad(
         "six values, NaN cost",
         partial(Odd, result=lambda o, r, *x: (o, r, np.nan, *x)),
@@ -404,7 +404,7 @@ TABLE = [
     Bad(
         "fewer costs than names",
         Counter,
-        "1 costs, but 2 expected",
+        "1 cost for 2 constraints",
         {"cost_names": ["heat", "noise"]},
     ),
     Bad(
@@ -453,7 +453,7 @@ TABLE = [
         "Check env_kwargs",
         {"env_kwargs": {"gravity": 1}},
     ),
-    Bad("a number as environment", lambda: 42, "got a int"),
+    Bad("a number as environment", lambda: 42, "got an object of type int"),
     Bad("the old gym package", lambda: OldGym, "not a Gymnasium environment"),
     Bad("two of one object", lambda: ONE, "Pass its id or a factory", {"num_envs": 2}),
     Bad(
@@ -531,7 +531,7 @@ TABLE = [
     Bad(
         "too few costs",
         lambda: TooFewCosts(),
-        "1 costs for 2 environments",
+        "one row per environment (2), got 1",
         {"cost_names": ["c"]},
     ),
     Bad(

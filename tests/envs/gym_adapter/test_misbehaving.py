@@ -82,7 +82,7 @@ FAULTS = {
         lambda env, o, r, te, tr, info: (o, r, te, info),
         "step returned 4 values",
     ),
-    "no tuple": (lambda env, *values: None, "step returned a NoneType"),
+    "no tuple": (lambda env, *values: None, "step returned an object of type NoneType"),
     "end as text": (
         lambda env, o, r, *others: (o, r, "False", *others[1:]),
         "returned 'False' as terminated",

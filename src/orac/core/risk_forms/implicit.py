@@ -1,9 +1,9 @@
 """The implicit form: quantile networks that take the level as an input (IQN).
 
 The loss is evaluated at random levels, and the risk at levels that the risk measure selects,
-which for CVaR are inside the tail. The gradient of the network's last two layers is written
-by hand, because XLA compiles the automatic gradient to slow code on CPUs.
-`results/benchmarks` reports how much time this saves.
+which for CVaR are inside the tail. If the critics have layer norms, the gradient of the
+network's head (`normalized_head`) is written by hand, because XLA compiles the automatic
+gradient to slow code on CPUs.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Energy flows of a building during one hour: cooling, hot water, plug load and battery.
 
-This module follows CityLearn 2.1.2, including its order of events: storage that discharges
-acts before the loads, so that it can serve them, and storage that charges acts after them.
+This module follows CityLearn 2.1.2, including its order of events: a tank or battery that
+discharges acts before the loads that it serves, and one that charges acts after them.
 In an outage, the loads share the energy of the sun and the battery: cooling comes first,
 then hot water, then plugs. All computations are elementwise over buildings. The module
 `temperature` computes the resulting temperature.

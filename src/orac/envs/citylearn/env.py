@@ -381,10 +381,11 @@ def draw_outages(
 ) -> Bool[Array, " hour"]:
     """Return which hours of a month have no grid power; all buildings share the same grid.
 
-    This is CityLearn's reliability-metrics model. On each day, an outage starts with
-    probability `saifi / 365` at a uniformly drawn hour. Its duration is exponential with a
-    mean of `caidi` minutes and is rounded down to whole hours, so some outages last zero
-    hours. Overlapping outages merge, and the end of the month cuts the last one short.
+    This is CityLearn's reliability-metrics model. On each day except the first, an outage
+    starts with probability `saifi / 365` at a uniformly drawn hour. Its duration is
+    exponential with a mean of `caidi` minutes and is rounded down to whole hours, so some
+    outages last zero hours. Overlapping outages merge, and the end of the month cuts the
+    last one short.
     """
     # CityLearn never starts an outage on day 0, because it leaves out the index 0.
     days = jnp.arange(1, NUM_HOURS // HOURS_PER_DAY)

@@ -1,6 +1,6 @@
 """Costs of a step, which an environment reports or a cost function computes.
 
-`read_value` and `read_info` parse one step. They return one number per constraint, or an
+`read_value` and `read_info` parse one step. They return the numbers that they find, or an
 `InvalidCost`, from which the caller makes an error that names the environment and the step.
 `CostReader` reads the costs of a vector environment, whose infos Gymnasium batches into
 columns, each with a mask. The user's cost function is called in `wrapper.py` and `vector.py`.
@@ -41,7 +41,8 @@ class InvalidCost(NamedTuple):
 
 
 Reading = tuple[float, ...] | InvalidCost
-"""The costs of one step, one per constraint, or the reason why there are none."""
+"""The costs of one step, or the reason why there are none. There should be one cost per
+constraint, which `find_fault` checks."""
 Readings = np.ndarray | list[Reading]
 """One row per environment: an array of numbers, or a list of unchecked readings."""
 
@@ -118,8 +119,10 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
     if not reading:
         return InvalidCost("an empty cost")
     if num_costs is not None and len(reading) != num_costs:
+        found = "1 cost" if len(reading) == 1 else f"{len(reading)} costs"
+        expected = "1 constraint" if num_costs == 1 else f"{num_costs} constraints"
         return InvalidCost(
-            f"{len(reading)} costs, but {num_costs} expected",
+            f"{found} for {expected}",
             "Give one constraint for each cost (constraints=[orac.Constraint(...), ...]), "
             "and report that number of costs at every step.",
         )
@@ -197,8 +200,8 @@ def checked_costs(
     """
     if len(readings) != len(valid):
         raise ValueError(
-            f"{name} reported {len(readings)} costs for {len(valid)} environments at step "
-            f"{step:,}. Report one per environment."
+            f"{name}: the costs at step {step:,} must have one row per environment "
+            f"({len(valid)}), got {len(readings)}."
         )
     if np.count_nonzero(valid) == len(valid):
         # All costs are converted at once. They are read one by one only if this fails.
@@ -265,7 +268,8 @@ def unpack_step(result: Any, name: str) -> tuple[Any, ...]:
         return tuple(result)
     if size == 5:
         return (*result[:2], NOT_REPORTED, *result[2:])
-    found = f"a {type(result).__name__}" if size is None else f"{size} values"
+    kind = f"an object of type {type(result).__name__}"
+    found = kind if size is None else "1 value" if size == 1 else f"{size} values"
     raise ValueError(
         f"{name}.step returned {found}, but 5 (observation, reward, "
         "terminated, truncated, info) or 6 (with cost after reward) were expected. "

@@ -84,7 +84,8 @@ def make_host(
         cost_names: Names of the constraints. Without `cost_keys`, the costs of several
             constraints are read from info keys of these names if they all exist, and
             otherwise from the array `info["cost"]`.
-        cost_keys: Info keys of the constraints' costs; `"cost"` by default.
+        cost_keys: Info keys of the constraints' costs. The default is `"cost"`; for several
+            constraints see `cost_names`.
         episode_length: Number of steps after which episodes are truncated.
         cost_bound: Maximum cost of one episode, per constraint. Without it, the bound that
             the environment declares is used, but only for the costs that it reports itself.
@@ -93,7 +94,7 @@ def make_host(
         vectorization: `"sync"` steps the environments in this process, `"async"` each in
             its own process (scripts then need the usual `if __name__ == "__main__":`), and
             `"vector"` uses the vector environment that is registered for the id. `"auto"`
-            is the same as `"vector"` if there is one, and as `"sync"` otherwise.
+            is the same as `"vector"` if one is registered, and as `"sync"` otherwise.
     """
     check_choice("vectorization", vectorization, VECTORIZATIONS)
     num_envs, episode_length = frozen_value((num_envs, episode_length))
@@ -308,8 +309,8 @@ def _open(env: Any, options: AdapterOptions) -> VectorSource:
         if callable(env):
             return _from_factory(partial(env, **options.env_kwargs), options)
         raise ValueError(
-            "env must be a Gymnasium id, environment, factory or vector environment, got a "
-            f"{type(env).__name__}. Environments must subclass gymnasium.Env."
+            "env must be a Gymnasium id, environment, factory or vector environment, got an "
+            f"object of type {type(env).__name__}. Environments must subclass gymnasium.Env."
         )
     if options.num_envs != 1:
         raise ValueError(

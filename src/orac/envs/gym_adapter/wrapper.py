@@ -1,13 +1,13 @@
 """Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
 
-`make.py` builds vector environments from these wrappers, unless the user passes a vector
-environment, or an id that has one, such as the ids of Safety-Gymnasium. For those,
-`vector.HostEnv` reads the costs with `costs.CostReader`. A wrapper flattens observations,
-ends episodes at the time limit, and puts only the costs (a `costs.Reading`) and the requested
-metrics in `info`. Their numbers are always floats. The type matters, because Gymnasium
-batches infos in the type of the first value: a cost of 0.7 would become 0 if the first
-environment reported the integer 0. Worker processes import this module, so it does not
-import JAX.
+`make.py` builds vector environments from these wrappers. If the user passes a vector
+environment, or an id for which one is registered, such as an id of Safety-Gymnasium, that
+one is used without wrappers, unless another `vectorization` was chosen. A wrapper flattens
+observations, ends episodes at the time limit, and puts only the costs (a `costs.Reading`)
+and the metrics in `info`. Their numbers are always floats. The type matters, because
+Gymnasium batches infos in the type of the first value: a cost of 0.7 would become 0 if the
+first environment reported the integer 0. Worker processes import this module, so it does
+not import JAX.
 
 The state of an environment can be saved if it has the methods `get_state()` and
 `set_state(state)`. The states of its random generator and of Gymnasium's time limits are
@@ -98,8 +98,8 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             ) from error
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ValueError(
-                f"{name}.reset returned a {type(result).__name__}, but Gymnasium's reset "
-                "returns (observation, info)."
+                f"{name}.reset must return (observation, info), got an object of type "
+                f"{type(result).__name__}."
             )
         self._elapsed = 0
         self._remember(result[0])
@@ -271,9 +271,9 @@ def make_wrapped(
         )
     if not isinstance(env, gymnasium.Env):
         raise ValueError(
-            f"The factory returned a {type(env).__name__}, which is not a Gymnasium "
-            "environment. Return a subclass of gymnasium.Env (the old gym package's Env is "
-            "another class)."
+            f"The factory returned an object of type {type(env).__name__}, which is not a "
+            "Gymnasium environment. Return a subclass of gymnasium.Env (the old gym package's "
+            "Env is another class)."
         )
     metadata = read_metadata(env)
     if (episode_length or 0) > (metadata.episode_length or np.inf):

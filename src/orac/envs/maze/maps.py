@@ -67,8 +67,8 @@ class MazeMap:
 
 # This is the maze of Greenberg et al. 2022 (arXiv 2205.05138) with ORAC's bonus and pink
 # cells.
-# Choice: the paper does not state the pink cell's position; (6, 4) is one cell away from
-# both bonus and goal.
+# Choice: the paper does not state the pink cell's position. (6, 4) is halfway between the
+# bonus and the goal.
 _SMALL = """
     # # # # # # # #
     # . . . . . B #

@@ -2,10 +2,10 @@
 
 The physics, the random numbers and the rules are the same as in the package. The fast path
 is several times faster because names are looked up once, the lidar reads all objects at
-once, MuJoCo computes forward kinematics once instead of four times per step, and a reset
-does not compile the package's sky textures. `unsupported_reason` returns why a task cannot
-use the fast path. The supported tasks are those that `tests/envs/safety/test_fast_path.py`
-compares with the package.
+once, MuJoCo runs its forward computation once instead of four times per step, sensors are
+computed once per step, and a reset does not compile the package's sky textures.
+`unsupported_reason` returns why a task cannot use the fast path. The supported tasks are
+those that `tests/envs/safety/test_fast_path.py` compares with the package.
 """
 
 # MuJoCo is compiled and has no stubs.

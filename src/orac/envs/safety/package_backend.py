@@ -4,7 +4,8 @@ The package writes its model as XML and compiles it at every reset, together wit
 photographs of a sky. This module replaces the sky by a colour gradient, so compiling is
 fast. Every other number of the model is the same as in the package, bit for bit. Our
 faster implementation of some tasks, `fast_path.py`, uses `ModelBuilder`.
-`NavigationSimulation` and `VelocitySimulation` step the tasks that it does not support.
+`NavigationSimulation` and `VelocitySimulation` step all tasks for which the fast path is not
+used.
 Importing this module imports the package.
 """
 
