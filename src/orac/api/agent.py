@@ -128,6 +128,8 @@ class Agent:
         self._new_cost_fn: str | None = None
         """Name of the present cost function if a loaded agent was trained with another, or
         None."""
+        self._state_digest: str | None = None
+        """Digest of the checkpoint that the agent was loaded from or last wrote, or None."""
         self._counters = Counters()
         self._history = MemoryLogger()
         """Metrics and evaluations of training without `out`."""
@@ -390,6 +392,8 @@ class Agent:
                 error.add_note(f"{saved} {self._how_to_continue(self.run_path)}")
             raise
         finally:
+            recorded = isinstance(logger, RunLogger)
+            self._state_digest = logger.checkpoints.state_digest if recorded else None
             logger.close()
 
     def _how_to_continue(self, path: Path) -> str:
@@ -651,8 +655,9 @@ class Agent:
 
     def _is_recorded(self) -> bool:
         """Return whether the run directory has a checkpoint of the agent's last step."""
-        steps = Checkpoints(Path(self.run_path or "") / "checkpoints").steps()
-        return steps[-1:] == [self.num_timesteps]
+        newest = Checkpoints(Path(self.run_path or "") / "checkpoints").newest()
+        own = self.num_timesteps, self._state_digest
+        return newest is not None and (newest.step, newest.state_digest) == own
 
     def _check_cost_bounds(self) -> None:
         """Raise an error if an episode of this run cost more than is declared possible."""
@@ -790,6 +795,7 @@ def write_certificate(
     if path.is_dir():
         file = path / "certificate.json"
         record["config"] = config_checksum(path)
+        record["state_digest"] = agent._state_digest
     write_text(file, json.dumps(record, indent=2) + "\n")
     return record, file
 

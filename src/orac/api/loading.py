@@ -69,7 +69,7 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         for message in loaded.warnings:
             warnings.warn(message, stacklevel=2)
         state, candidates = loaded.state.agent, loaded.state.candidates
-        rounds = loaded.state.rounds
+        rounds, state_digest = loaded.state.rounds, loaded.state_digest
     else:
         config, state, candidates, steps = saving.load_agent(
             path, options.get("encoder")
@@ -78,10 +78,11 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
         rounds = jnp.int32(steps // config.training.num_envs)
+        state_digest = None
     agent.runner.state = agent.runner.state._replace(
         agent=state, candidates=candidates, rounds=rounds
     )
-    agent._source = path
+    agent._source, agent._state_digest = path, state_digest
     if not is_same_env(config, env, agent.runner):
         agent._new_env = name_of_env(env)
         if agent._new_env == LAMBDA:

@@ -158,6 +158,8 @@ class LoadedCheckpoint(NamedTuple):
     differs from an uninterrupted one."""
     warnings: tuple[str, ...]
     """Sentences for the user."""
+    state_digest: str
+    """Digest of the file with everything except the replay."""
 
 
 class Checkpoints:
@@ -174,6 +176,8 @@ class Checkpoints:
         check_count("keep", keep)
         self.directory, self.keep = directory, keep
         self.include_replay = include_replay
+        self.state_digest: str | None = None
+        """Digest of the state that was last saved or loaded here, or None."""
         self._current: int | None = None
         self._segments: list[Segment] = []
 
@@ -182,6 +186,17 @@ class Checkpoints:
         names = os.listdir(self.directory) if self.directory.is_dir() else []
         found = (re.fullmatch(r"step-(\d{12})\.json", name) for name in names)
         return sorted(int(match[1]) for match in found if match)
+
+    def newest(self) -> Manifest | None:
+        """Return the newest manifest that is intact and whose state exists, or None.
+
+        The state is not read, so it may be damaged.
+        """
+        manifests = map(self._try_manifest, reversed(self.steps()))
+        exist = (
+            m for m in manifests if m and (self.directory / m.state_name).is_file()
+        )
+        return next(exist, None)
 
     def save(
         self,
@@ -226,6 +241,7 @@ class Checkpoints:
                 self._delete_unused()
             raise
         self._current, self._segments = step, manifest.segments
+        self.state_digest = manifest.state_digest
         self._prune(step)
         return self._manifest_path(step)
 
@@ -269,6 +285,7 @@ class Checkpoints:
             if skipped:
                 skipped.append(f"Resuming from the checkpoint of step {step}.")
             self._current, self._segments = step, manifest.segments
+            self.state_digest = manifest.state_digest
             return loaded._replace(warnings=(*skipped, *loaded.warnings))
         if skipped:
             raise DamagedFileError(
@@ -295,7 +312,8 @@ class Checkpoints:
         )
         warnings = () if exact else (warning,)
         return LoadedCheckpoint(
-            manifest.step, state, replay, manifest.extra, exact, warnings
+            *(manifest.step, state, replay, manifest.extra, exact, warnings),
+            manifest.state_digest,
         )
 
     def _manifest_path(self, step: int) -> Path:

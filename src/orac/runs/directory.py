@@ -139,6 +139,26 @@ class RunDirectory:
             )
         return entries
 
+    def drop_certificate(self, step: int) -> list[str]:
+        """Delete certificate.json if the run goes back to `step`, before it was made.
+
+        The steps after `step` are trained again, so the certified policy may be replaced by
+        another one of the same step. Returns sentences for the user.
+        """
+        try:
+            at = (read_certificate(self.path) or {}).get("trained_steps")
+        except ValueError:
+            return []
+        if type(at) is not int or at <= step:
+            return []
+        file = self.path / "certificate.json"
+        with disk_errors(file, "delete"):
+            file.unlink()
+        return [
+            f"{file} was deleted, because it was made at step {at:,} and the run goes back "
+            f"to step {step:,}."
+        ]
+
     def machine_differences(self) -> list[str]:
         """Return one sentence per difference from the machine that started the run."""
         return machine_differences(read_meta(self.path), describe_machine())
@@ -307,14 +327,15 @@ def certificate_problem(path: AnyPath) -> str:
 
     The reason is also "" if the file is missing. The file may have been copied from another
     run or edited, or the run may have changed after it was written. Fields that earlier
-    versions did not write are not compared.
+    versions did not write are not compared. A run without checkpoints may have been
+    published without them, so its certificate fits.
     """
     record = read_certificate(path)
     if record is None:
         return ""
     file, again = Path(path) / "certificate.json", f"Certify again: orac certify {path}"
     config = read_config(path)
-    env, trained = config.get("env"), Checkpoints(Path(path) / "checkpoints").steps()
+    env, checkpoints = config.get("env"), Checkpoints(Path(path) / "checkpoints")
     expected = {
         "config": config_checksum(path),
         "env": env.get("id") if isinstance(env, dict) else None,
@@ -324,11 +345,21 @@ def certificate_problem(path: AnyPath) -> str:
         return (
             f"{file} is ignored, because it is about a run with another config. {again}"
         )
-    at = record.get("trained_steps")
-    if trained and at is not None and at != trained[-1]:
+    newest, at = checkpoints.newest(), record.get("trained_steps")
+    if newest is None and checkpoints.steps():
+        return f"{file} is ignored, because every checkpoint of the run is damaged."
+    if newest and at is not None and at != newest.step:
         return (
             f"{file} is ignored, because it was made when the run had {at} steps, and now "
-            f"it has {trained[-1]}. {again}"
+            f"it has {newest.step}. {again}"
+        )
+    if (
+        newest
+        and record.get("state_digest", newest.state_digest) != newest.state_digest
+    ):
+        return (
+            f"{file} is ignored, because it is about other policies: after it was made, "
+            f"steps of the run were trained again. {again}"
         )
     if record.get("certified") is False:
         return ""

@@ -97,9 +97,11 @@ def restore_checkpoint(
             )
         run.truncate_logs({})
         return None, [
-            f"{run.path} has no checkpoint yet: the run starts again from its config."
+            f"{run.path} has no checkpoint yet: the run starts again from its config.",
+            *run.drop_certificate(0),
         ]
     run.truncate_logs(loaded.extra["log_sizes"])
+    messages += run.drop_certificate(loaded.step)
     write_delivered(run, runner, counters)
     return loaded.step, messages
 
