@@ -17,7 +17,6 @@ from orac.cli.train import finish
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.certification import Certification, Look
 from orac.evaluation.episodes import Episodes
-from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import certificate_problem, valid_certificate
 from orac.training import delivery
 

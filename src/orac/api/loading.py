@@ -138,6 +138,7 @@ def resume(
         for message in run.machine_differences():
             log(message)
         agent = Agent(choose_env(config, env), config, **options)
+        check_same_env(config, env, agent.runner, run.path)
         if other := other_cost_fn(config, agent.config):
             raise ValueError(
                 "a run must be resumed with its own cost function, "
@@ -239,6 +240,21 @@ def check_same_id(config: Config, env: Any, path: Path) -> None:
             f"a run must be resumed in its own environment, {config.env.id}, got {env}. To "
             "train its agent in another environment, start a new run: "
             f"orac train --from {path} --env-id {env}"
+        )
+
+
+def check_same_env(config: Config, env: Any, runner: Runner, path: Path) -> None:
+    """Raise an error if a run would be resumed in another environment, of any kind.
+
+    An environment that is not an id has to be made first, to learn its name.
+    """
+    if not is_same_env(config, env, runner):
+        name = name_of_env(env)
+        raise ValueError(
+            f"a run must be resumed in its own environment, {config.env.id}, got "
+            f"{runner.spec.name if name == LAMBDA else name}. Pass the environment as it "
+            "was passed when the run was started. To train its agent in another "
+            f"environment, start a new run: orac.load({str(path)!r}, env=...).learn(out=...)"
         )
 
 
