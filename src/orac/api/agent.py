@@ -44,7 +44,7 @@ from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves
 from orac.reports.run_reader import Run, group_runs, read_columns, read_run
 from orac.reports.tables import Table, to_html
-from orac.runs.atomic_io import write_text
+from orac.runs.atomic_io import shown_path, write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import (
     RunDirectory,
@@ -159,7 +159,7 @@ class Agent:
                 text += f", {notes.risk_text(best.risk, config)}"
             rows.append(("policy", f"{text}, measured on {best.episodes:,} episodes"))
         if self.run_path is not None:
-            rows.append(("run", str(self.run_path)))
+            rows.append(("run", str(shown_path(self.run_path))))
         title = f"{config.algo} in {config.env.id}"
         return to_html(Table(title, ("agent", config.algo), tuple(rows)))
 
@@ -230,9 +230,10 @@ class Agent:
         logger: Logger = self._history
         if out is None and self.run_path is not None:
             total = f"total_timesteps={training.total_steps}"
-            call = ", ".join([repr(str(self.run_path)), *self._own_code(), total])
+            path = str(shown_path(self.run_path))
+            call = ", ".join([repr(path), *self._own_code(), total])
             warnings.warn(
-                f"these steps will not be written to {self.run_path}. To record them, use "
+                f"these steps will not be written to {path}. To record them, use "
                 f"orac.resume({call}) instead.",
                 NotRecordedWarning,
                 stacklevel=2,
@@ -249,7 +250,7 @@ class Agent:
         self._configure(training)
         if waiting:
             self._meta["continued_from"] = {
-                "path": str(self._source),
+                "path": str(shown_path(self._source or "")),
                 "step": self.num_timesteps,
                 "env": self.config.env.id,
             }
@@ -313,7 +314,7 @@ class Agent:
             )
             if loaded is None or loaded.step != step:
                 raise ValueError(
-                    f"{path} has changed since the agent was loaded from it at step "
+                    f"{shown_path(path)} has changed since the agent was loaded from it at step "
                     f"{step:,}. Load it again."
                 )
             return [*messages, *self._collect_first()]
@@ -400,7 +401,7 @@ class Agent:
         """Return a sentence with the command that continues the run."""
         own_code = self._own_code()
         if any(argument.endswith("=...") for argument in own_code):
-            arguments = ", ".join([repr(str(path)), *own_code])
+            arguments = ", ".join([repr(str(shown_path(path))), *own_code])
             return f"Continue with: orac.resume({arguments})"
         bounds = self._meta.get("cost_bound")
         arguments = run_arguments(path, self.config, bounds)
@@ -449,7 +450,9 @@ class Agent:
         if self.run_path is not None:
             return Checkpoints(self.run_path / "checkpoints").last_good()
         if self._source is not None:
-            return f"The agent was loaded from {self._source}; load it again."
+            return (
+                f"The agent was loaded from {shown_path(self._source)}; load it again."
+            )
         return NO_CHECKPOINTS
 
     @property
@@ -667,7 +670,7 @@ class Agent:
         path = self._source if self.run_path is None else self.run_path
         if path is not None and path.is_dir():
             files = [path / "episodes.csv", path / "evaluations.csv"]
-            logs |= {str(file): read_columns(file) for file in files}
+            logs |= {str(shown_path(file)): read_columns(file) for file in files}
         for where, columns in logs.items():
             for name, bound in zip(
                 self.spec.cost_names, self.spec.cost_bounds, strict=True

@@ -23,6 +23,7 @@ from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
 from orac.envs.user_code import can_be_imported
 from orac.runs.arrays import TemplateMismatchError
+from orac.runs.atomic_io import shown_path
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, certificate_problem, read_config
 from orac.runs.machine import check_memory
@@ -46,9 +47,10 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
     module. `options` are arguments of `Agent`.
     """
     check_path("path", path)
-    path = Path(path)
+    # Making the environment may change the working directory.
+    given, path = Path(path), Path(path).absolute()
     if path.is_dir():
-        config = serialization.from_dict(read_config(path))
+        config = serialization.from_dict(read_config(given))
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         checkpoints = Checkpoints(path / "checkpoints")
         # Do not load these fields. If `env` is another environment, its state may have
@@ -63,8 +65,8 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
             raise does_not_fit(path, agent.spec) from error
         if loaded is None:
             raise ValueError(
-                f"{path} has no checkpoint yet, so no agent can be loaded from it. "
-                f"Continue the run: orac resume {path}"
+                f"{shown_path(path)} has no checkpoint yet, so no agent can be loaded from "
+                f"it. Continue the run: orac resume {shown_path(path)}"
             )
         for message in loaded.warnings:
             warnings.warn(message, stacklevel=2)
@@ -72,7 +74,7 @@ def load(path: str | Path, env: Any = None, **options: Any) -> Agent:
         rounds, state_digest = loaded.state.rounds, loaded.state_digest
     else:
         config, state, candidates, steps = saving.load_agent(
-            path, options.get("encoder")
+            given, options.get("encoder")
         )
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
@@ -144,7 +146,7 @@ def resume(
                 "a run must be resumed with its own cost function, "
                 f"{config.env.cost_fn}, but got {other}. To train its agent with another "
                 "one, start a new run from it: "
-                f"orac train --from {run.path} --cost-fn {other}"
+                f"orac train --from {shown_path(run.path)} --cost-fn {other}"
             )
         if agent.config.env.cost_fn != config.env.cost_fn:
             log(
@@ -239,7 +241,7 @@ def check_same_id(config: Config, env: Any, path: Path) -> None:
         raise ValueError(
             f"a run must be resumed in its own environment, {config.env.id}, got {env}. To "
             "train its agent in another environment, start a new run: "
-            f"orac train --from {path} --env-id {env}"
+            f"orac train --from {shown_path(path)} --env-id {env}"
         )
 
 
@@ -254,16 +256,17 @@ def check_same_env(config: Config, env: Any, runner: Runner, path: Path) -> None
             f"a run must be resumed in its own environment, {config.env.id}, got "
             f"{runner.spec.name if name == LAMBDA else name}. Pass the environment as it "
             "was passed when the run was started. To train its agent in another "
-            f"environment, start a new run: orac.load({str(path)!r}, env=...).learn(out=...)"
+            "environment, start a new run: "
+            f"orac.load({str(shown_path(path))!r}, env=...).learn(out=...)"
         )
 
 
 def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
     """Return the error for an agent that was trained with other spaces or settings."""
     return ValueError(
-        f"the agent in {path} must fit the environment, but its networks have other shapes "
-        f"than {spec.name} needs, with {spec.observation_size} numbers in an observation, "
-        f"{spec.action_size} in an action and {spec.num_costs} cost(s). Pass an "
+        f"the agent in {shown_path(path)} must fit the environment, but its networks have "
+        f"other shapes than {spec.name} needs, with {spec.observation_size} numbers in an "
+        f"observation, {spec.action_size} in an action and {spec.num_costs} cost(s). Pass an "
         "environment with the same spaces and costs as the one that the agent was trained "
         "in, and the same encoder if the agent has one."
     )

@@ -28,6 +28,7 @@ from orac.runs.atomic_io import (
     DiskError,
     disk_errors,
     make_directory,
+    shown_path,
     sync_directory,
     write_text,
 )
@@ -213,7 +214,7 @@ class Checkpoints:
         """
         if self._current is None and self.steps():
             raise ValueError(
-                f"{self.directory} already contains checkpoints (newest: step "
+                f"{shown_path(self.directory)} already contains checkpoints (newest: step "
                 f"{self.steps()[-1]}). Resume that run, or start in another directory."
             )
         newest = self._current or 0
@@ -249,9 +250,9 @@ class Checkpoints:
         """Return a sentence about the newest checkpoint, for an error that stops the run."""
         steps = self.steps()
         if not steps:
-            return f"{self.directory.parent} has no checkpoint yet."
+            return f"{shown_path(self.directory.parent)} has no checkpoint yet."
         return (
-            f"The last good checkpoint, of step {steps[-1]:,}, is in {self.directory}; "
+            f"The last good checkpoint, of step {steps[-1]:,}, is in {shown_path(self.directory)}; "
             "change the config and resume from it."
         )
 
@@ -289,7 +290,7 @@ class Checkpoints:
             return loaded._replace(warnings=(*skipped, *loaded.warnings))
         if skipped:
             raise DamagedFileError(
-                f"Every checkpoint in {self.directory} is damaged. {' '.join(skipped)}"
+                f"Every checkpoint in {shown_path(self.directory)} is damaged. {' '.join(skipped)}"
             )
         self._current = -1
         return None

@@ -28,6 +28,7 @@ from orac.runs.atomic_io import (
     disk_errors,
     make_directory,
     open_to_write,
+    shown_path,
     try_lock,
     write_all,
     write_text,
@@ -67,7 +68,12 @@ class RunDirectory:
     """The directory of one run, locked for as long as this object is open."""
 
     def __init__(self, path: Path) -> None:
-        """Lock an existing directory. Use `create` or `open` instead."""
+        """Lock an existing directory. Use `create` or `open` instead.
+
+        The path of a run is absolute, because an environment may change the working
+        directory.
+        """
+        path = path.absolute()
         refuse_links(path)
         self.path = path
         self._logs: dict[str, CsvLog] = {}
@@ -89,14 +95,14 @@ class RunDirectory:
         `meta` is written to meta.json, in addition to the description of the machine.
         """
         check_run_name(name)
-        path = run_path(root, env_id, algo, seed, name)
+        path = run_path(root, env_id, algo, seed, name).absolute()
         make_directory(path)
         run = cls(path)
         try:
             if (path / "config.yaml").exists():
                 raise FileExistsError(
-                    f"{path} already holds a run. Choose another name, seed or --out for a "
-                    "new one."
+                    f"{shown_path(path)} already holds a run. Choose another name, seed or "
+                    "--out for a new one."
                 )
             write_meta(path, {**describe_machine(), **(meta or {})})
             # The config is written last, because a directory with a config is a run.
@@ -134,7 +140,7 @@ class RunDirectory:
         entries = meta.get(name, [])
         if not isinstance(entries, list):
             raise ValueError(
-                f"{name} in {self.path / 'meta.json'} must be a list, got "
+                f"{name} in {shown_path(self.path / 'meta.json')} must be a list, got "
                 f"{shown(entries)}. Restore the file from a backup."
             )
         return entries
@@ -155,8 +161,8 @@ class RunDirectory:
         with disk_errors(file, "delete"):
             file.unlink()
         return [
-            f"{file} was deleted, because it was made at step {at:,} and the run goes back "
-            f"to step {step:,}."
+            f"{shown_path(file)} was deleted, because it was made at step {at:,} and the run "
+            f"goes back to step {step:,}."
         ]
 
     def machine_differences(self) -> list[str]:
@@ -223,7 +229,7 @@ def refuse_links(path: Path) -> None:
         for name in names:
             if (folder / name).is_symlink():
                 raise ValueError(
-                    f"{folder / name} must not be a symbolic link: a run writes only "
+                    f"{shown_path(folder / name)} must not be a symbolic link: a run writes only "
                     "inside its own directory. Delete the link, or copy the file here."
                 )
 
@@ -333,7 +339,8 @@ def certificate_problem(path: AnyPath) -> str:
     record = read_certificate(path)
     if record is None:
         return ""
-    file, again = Path(path) / "certificate.json", f"Certify again: orac certify {path}"
+    file = shown_path(Path(path) / "certificate.json")
+    again = f"Certify again: orac certify {shown_path(path)}"
     config = read_config(path)
     env, checkpoints = config.get("env"), Checkpoints(Path(path) / "checkpoints")
     expected = {
@@ -377,7 +384,7 @@ def certificate_problem(path: AnyPath) -> str:
     if not within:
         return (
             f"{file} is ignored, because its bounds are not within the limits of "
-            f"{Path(path) / 'config.yaml'}. {again}"
+            f"{shown_path(Path(path) / 'config.yaml')}. {again}"
         )
     return "" if written else f"{file} is ignored, because it was edited. {again}"
 
@@ -439,11 +446,12 @@ def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
         content = parse(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{file} cannot be read: {str(error).rstrip('.')}. Restore it from a backup."
+            f"{shown_path(file)} cannot be read: {str(error).rstrip('.')}. Restore it from "
+            "a backup."
         ) from error
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ValueError(f"{file} must contain a mapping, found {kind}.")
+        raise ValueError(f"{shown_path(file)} must contain a mapping, found {kind}.")
     return content
 
 
@@ -467,9 +475,9 @@ def acquire_lock(path: Path) -> int:
                 owner = os.pread(descriptor, 200, 0).decode(errors="replace")
                 if _is_running(owner) or time.monotonic() > deadline:
                     raise RunInUse(
-                        f"{path} is in use by {owner or 'another process'}: two processes "
-                        "must not write to one run. Wait until that process ends, or choose "
-                        "another name."
+                        f"{shown_path(path)} is in use by {owner or 'another process'}: "
+                        "two processes must not write to one run. Wait until that "
+                        "process ends, or choose another name."
                     )
                 time.sleep(0.02)
             os.ftruncate(descriptor, 0)
