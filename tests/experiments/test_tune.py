@@ -74,6 +74,16 @@ def test_best_config_has_the_highest_reward_within_the_limit(study):
     assert f"orac train --config {out / 'best.yaml'}" in text
 
 
+@pytest.mark.parametrize("name", ["study.db", "study.db-journal", "runs"])
+def test_a_symbolic_link_in_the_folder_is_not_written_through(tmp_path, name):
+    victim, out = tmp_path / "victim", tmp_path / "study"
+    out.mkdir()
+    (out / name).symlink_to(victim)
+    with pytest.raises(ValueError, match=f"{name} must not be a symbolic link"):
+        run_tune(out)
+    assert not victim.exists() and [path.name for path in out.iterdir()] == [name]
+
+
 def test_first_trial_has_the_settings_of_the_config(study):
     first = stored_trials(study[0])[0]
     assert first.params == {"agent.kappa": 1.5, "agent.polyak": 0.02}

@@ -47,7 +47,7 @@ from orac.reports.run_reader import count, read_run
 from orac.reports.tables import Table, number, to_text
 from orac.reports.tuning_page import Axis, Point, shown_value
 from orac.runs.atomic_io import make_directory, write_text
-from orac.runs.directory import acquire_lock, release_lock, safe_name
+from orac.runs.directory import acquire_lock, refuse_links, release_lock, safe_name
 from orac.runs.progress import clock_text
 
 STUDY_FILE = "tune.yaml"
@@ -136,9 +136,13 @@ def check_options(options: TuneOptions) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise a `ValueError` unless the folder is new, empty, or from an earlier `orac tune`."""
+    """Raise a `ValueError` unless the folder is new, empty, or from an earlier `orac tune`.
+
+    It must not contain symbolic links, because the study would write to their targets.
+    """
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder to write to, got the file {out}.")
+    refuse_links(out)
     if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
         # If the first call was killed early, it left only these files.
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:

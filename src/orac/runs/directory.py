@@ -218,10 +218,10 @@ class RunDirectory:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise an error if a run's directory or its checkpoints contain a symbolic link.
+    """Raise an error if the directory of a run or a study contains a symbolic link.
 
-    The run would write to the target of such a link. The directory itself may be a link,
-    because the user chose it.
+    The checkpoints of a run are checked too. The run or the study would write to the target
+    of such a link. The directory itself may be a link, because the user chose it.
     """
     for folder in (path, path / "checkpoints", path / "checkpoints" / "replay"):
         with disk_errors(folder, "read"):
@@ -229,8 +229,9 @@ def refuse_links(path: Path) -> None:
         for name in names:
             if (folder / name).is_symlink():
                 raise ValueError(
-                    f"{shown_path(folder / name)} must not be a symbolic link: a run writes only "
-                    "inside its own directory. Delete the link, or copy the file here."
+                    f"{shown_path(folder / name)} must not be a symbolic link: orac writes "
+                    "only inside the directory of a run or a study. Delete the link, or copy "
+                    "the file here."
                 )
 
 
