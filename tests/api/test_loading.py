@@ -7,16 +7,20 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 import orac
 from helpers.pendulum import TINY, too_fast
 from orac.api.loading import (
+    check_same_env,
     check_same_id,
     config_for_env,
     is_same_env,
     other_cost_fn,
 )
 from orac.config.presets import preset
+from orac.config.serialization import to_dict
+from orac.runs.directory import RunDirectory
 
 
 def test_a_saved_agent_comes_back_the_same(pendulum, tmp_path):
@@ -74,6 +78,21 @@ def test_several_costs_come_in_one_array_and_a_saved_agent_finds_them_again(tmp_
     )
 
 
+class Calm(gymnasium.Env):
+    """Another environment with the spaces of Pendulum."""
+
+    observation_space = Box(-1.0, 1.0, (3,), np.float32)
+    action_space = Box(-2.0, 2.0, (1,), np.float32)
+    episode_length = 200
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
 @pytest.mark.parametrize(
     ("trained", "now", "same"),
     [
@@ -95,6 +114,25 @@ def test_an_environment_of_another_module_is_another_one(trained, now, same, pen
     elif ":" in trained:
         with pytest.raises(ValueError, match="must be resumed in its own environment"):
             check_same_id(config, now, Path())
+
+
+@pytest.mark.parametrize("other", [lambda: Calm(), Calm])
+def test_a_run_is_not_resumed_in_another_environment(pendulum, tmp_path, other):
+    config = pendulum.config
+    place = tmp_path, config.env.id, config.algo, config.seed
+    with RunDirectory.create(*place, to_dict(config)) as run:
+        path = run.path
+    says = r"in its own environment, Pendulum-v1, got Calm\. Pass .* start a new run"
+    with pytest.raises(ValueError, match=says):
+        orac.resume(path, env=other, cost_fn=too_fast)
+
+
+def test_the_same_environment_may_be_passed_in_another_form(pendulum):
+    def make():
+        return gymnasium.make("Pendulum-v1")
+
+    for env in (make, lambda: make(), make()):
+        check_same_env(pendulum.config, env, pendulum.runner, Path())
 
 
 def test_a_cost_function_that_cannot_be_compared_is_named(tmp_path):

@@ -17,6 +17,7 @@ from orac.cli.train import finish
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.certification import Certification, Look
 from orac.evaluation.episodes import Episodes
+from orac.runs.directory import certificate_problem, valid_certificate
 from orac.training import delivery
 
 
@@ -118,6 +119,26 @@ def test_certify_in_python_writes_what_the_command_writes(run, capsys):
         agent.learn(more_steps=160, progress_bar=False)
     agent.certify(episodes_max=900)
     assert not file.exists(), "the run has no checkpoint of this step"
+
+
+def test_a_certificate_does_not_count_for_steps_that_were_trained_again(run):
+    assert main(["certify", str(with_limit(run, 1000.0))]) == 0
+    certificate = (run / "certificate.json").read_text()
+    assert valid_certificate(run)["certified"]
+    assert orac.load(run)._certified is not None
+    newest = sorted((run / "checkpoints").glob("*.arrays"))[-1]
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    messages = []
+    orac.resume(run, progress_bar=False, log=messages.append)
+    assert any("certificate.json was deleted" in text for text in messages)
+    # The digest alone is enough: an old certificate is put back, as from a backup.
+    record = {**json.loads(certificate), "state_digest": "0" * 64}
+    (run / "certificate.json").write_text(json.dumps(record))
+    assert "were trained again" in certificate_problem(run)
+    with pytest.warns(UserWarning, match="were trained again"):
+        assert orac.load(run)._certified is None
 
 
 def test_the_certified_policy_is_the_delivered_one_from_then_on(

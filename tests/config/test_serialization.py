@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -175,6 +176,14 @@ def test_yaml_that_is_too_large_or_ambiguous_is_refused(text, message):
     with pytest.raises(ValueError, match=message) as error:
         serialization.parse(text)
     assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("digits", ["1", "1_", "_1", "1."])
+def test_a_long_text_of_digits_is_read_quickly(digits):
+    text = digits * (100_000 // len(digits)) + "x"
+    started = time.process_time()
+    assert serialization.read_yaml(f"a: {text}", "it") == {"a": text}
+    assert time.process_time() - started < 10
 
 
 def test_a_key_may_replace_that_of_a_merged_mapping():

@@ -74,6 +74,36 @@ def test_best_config_has_the_highest_reward_within_the_limit(study):
     assert f"orac train --config {out / 'best.yaml'}" in text
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_trial_that_was_killed_before_its_start_does_not_count(tmp_path, shared):
+    out, storage = tmp_path / "study", f"sqlite:///{tmp_path / 'shared.db'}"
+    options = {"storage": storage} if shared else {}
+    assert run_tune(out, trials=1, **options)[0] == 0
+    study = tune.import_optuna().load_study(
+        study_name="orac-GuardedMaze-v0-orac",
+        storage=storage if shared else f"sqlite:///{out / 'study.db'}",
+    )
+    study.ask()  # and the process is killed
+    code, _ = run_tune(out, trials=3, **options)
+    states = [t.state.name for t in stored_trials(out, **options)]
+    lost = "RUNNING" if shared else "COMPLETE"
+    assert (
+        code == 0
+        and states == ["COMPLETE", lost, "COMPLETE", "COMPLETE"][: len(states)]
+    )
+    assert states.count("COMPLETE") == 3
+
+
+@pytest.mark.parametrize("name", ["study.db", "study.db-journal", "runs"])
+def test_a_symbolic_link_in_the_folder_is_not_written_through(tmp_path, name):
+    victim, out = tmp_path / "victim", tmp_path / "study"
+    out.mkdir()
+    (out / name).symlink_to(victim)
+    with pytest.raises(ValueError, match=f"{name} must not be a symbolic link"):
+        run_tune(out)
+    assert not victim.exists() and [path.name for path in out.iterdir()] == [name]
+
+
 def test_first_trial_has_the_settings_of_the_config(study):
     first = stored_trials(study[0])[0]
     assert first.params == {"agent.kappa": 1.5, "agent.polyak": 0.02}

@@ -11,6 +11,9 @@ import threading
 import time
 from pathlib import Path
 
+# This file runs as a script, so its own folder is where Python looks first.
+from manifests import write_manifest
+
 
 def start():
     """Read the task as a worker does.
@@ -64,8 +67,7 @@ def main():
             os.kill(os.getpid(), signal.SIGKILL)
     saved.write_text(str(step))
     if step >= total:
-        (folder / "checkpoints").mkdir(exist_ok=True)
-        (folder / "checkpoints" / f"step-{step:012d}.json").write_text("{}")
+        write_manifest(folder / "checkpoints", step)
     write_journal(task, f"- {seed} {step}")
     sys.exit(0 if step >= total else 130)
 

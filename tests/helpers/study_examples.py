@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from helpers.manifests import write_manifest
 from helpers.memory import drop_compiled_programs
 from helpers.synthetic_runs import write_run
 from orac.experiments.launcher.schedule import Outcome
@@ -63,9 +64,7 @@ class FakeTraining:
         write_run(run.out, run.config, name=run.name, rows=4, evaluations=2, episodes=8)
         if run.certifies:
             write_certificate(run.path, True, 6.0)
-        (run.path / "checkpoints").mkdir()
-        name = f"step-{run.total_steps:012d}.json"
-        (run.path / "checkpoints" / name).write_text("{}")
+        write_manifest(run.path / "checkpoints", run.total_steps)
         self.trained.append((run.label, run.config.seed))
         self._new.append(run)
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from helpers.manifests import DIGEST, write_manifest
 from helpers.run_examples import make_state
 from orac.config import serialization
 from orac.config.presets import preset
@@ -486,9 +487,9 @@ def certified_run(root, **changes):
     config = serialization.to_dict(evaluation_config())
     with RunDirectory.create(root, "env", "orac", 0, config) as run:
         path = run.path
-    (path / "checkpoints").mkdir()
-    (path / "checkpoints" / "step-000000000100.json").touch()
-    record = {**CERTIFICATE, "config": config_checksum(path), **changes}
+    write_manifest(path / "checkpoints", 100)
+    record = {**CERTIFICATE, "config": config_checksum(path), "state_digest": DIGEST}
+    record |= changes
     (path / "certificate.json").write_text(json.dumps(record))
     return path
 
@@ -509,6 +510,8 @@ def test_a_certificate_is_valid_for_its_own_run_also_without_a_checksum(tmp_path
         ({"env": "Pendulum-v1"}, "a run with another config"),
         ({"seed": 1}, "a run with another config"),
         ({"trained_steps": 50}, "when the run had 50 steps, and now it has 100"),
+        ({"state_digest": "1" * 64}, "steps of the run were trained again"),
+        ({"state_digest": None}, "steps of the run were trained again"),
         ({"looks": []}, "its bounds are not within the limits"),
         (in_bound(upper=5.5), "its bounds are not within the limits"),
         (in_bound(upper=math.nan), "its bounds are not within the limits"),
@@ -543,6 +546,26 @@ def test_a_certificate_that_lacks_a_field_is_ignored(tmp_path, field):
     del record[field]
     (path / "certificate.json").write_text(json.dumps(record))
     assert "is ignored, because" in certificate_problem(path)
+
+
+def test_a_certificate_of_a_run_with_a_damaged_checkpoint_is_ignored(tmp_path):
+    path = certified_run(tmp_path)
+    manifest = path / "checkpoints" / "step-000000000100.json"
+    manifest.write_text(manifest.read_text().replace("100", "101"))
+    assert "every checkpoint of the run is damaged" in certificate_problem(path)
+    write_manifest(path / "checkpoints", 50)
+    assert "had 100 steps, and now it has 50" in certificate_problem(path)
+
+
+@pytest.mark.parametrize(("step", "kept"), [(100, True), (99, False), (0, False)])
+def test_a_certificate_is_deleted_if_the_run_goes_back(tmp_path, step, kept):
+    path = certified_run(tmp_path)
+    with RunDirectory.open(path) as run:
+        messages = run.drop_certificate(step)
+    assert (path / "certificate.json").exists() == kept
+    assert [
+        f"made at step 100 and the run goes back to step {step}." in m for m in messages
+    ] == [True] * (not kept)
 
 
 def test_a_certificate_with_another_limit_is_ignored(tmp_path):

@@ -4,6 +4,7 @@ import errno
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -54,6 +55,51 @@ class Stateless(gymnasium.Env):
 
     def observe(self):
         return np.array([self.place, self.time], np.float32)
+
+
+class Wanderer(Stateless):
+    """A walk that changes the working directory at every step."""
+
+    episode_length = 25
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def step(self, action):
+        os.chdir(self.folder)
+        return super().step(action)
+
+
+def test_an_environment_that_changes_the_working_directory_does_not_move_its_run(
+    tmp_path, monkeypatch, capsys
+):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir(), elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    options = {"settings": SETTINGS, "tail": 1, "cost_limit": 5, "cost_bound": 25}
+    agent = orac.WCSAC(partial(Wanderer, elsewhere), **options)
+    os.chdir(here)
+    agent.learn(160, out="runs", progress_bar=False)
+    assert Path.cwd() == elsewhere
+    agent.certify(episodes_max=100)
+    path = here / "runs" / "Wanderer" / "wcsac" / "default" / "seed-000"
+    assert agent.run_path == path
+    assert Checkpoints(path / "checkpoints").steps()[-1] == 160
+    assert (path / "certificate.json").exists()
+    assert "orac.resume" in agent._how_to_continue(path)
+    os.chdir(here)
+    assert "orac.resume('runs/Wanderer/" in agent._how_to_continue(path)
+    run = path.relative_to(here)
+    orac.resume(
+        run,
+        env=partial(Wanderer, elsewhere),
+        total_timesteps=240,
+        log=[].append,
+        progress_bar=False,
+    )
+    assert Checkpoints(path / "checkpoints").steps()[-1] == 240
+    assert not [*elsewhere.iterdir()]
 
 
 class Walk(Stateless):

@@ -45,7 +45,7 @@ from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves
 from orac.reports.run_reader import Run, group_runs, read_columns, read_run
 from orac.reports.tables import Table, to_html
-from orac.runs.atomic_io import write_text
+from orac.runs.atomic_io import shown_path, write_text
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import (
     RunDirectory,
@@ -129,6 +129,8 @@ class Agent:
         self._new_cost_fn: str | None = None
         """Name of the present cost function if a loaded agent was trained with another, or
         None."""
+        self._state_digest: str | None = None
+        """Digest of the checkpoint that the agent was loaded from or last wrote, or None."""
         self._counters = Counters()
         self._history = MemoryLogger()
         """Metrics and evaluations of training without `out`."""
@@ -158,7 +160,7 @@ class Agent:
                 text += f", {notes.risk_text(best.risk, config)}"
             rows.append(("policy", f"{text}, measured on {best.episodes:,} episodes"))
         if self.run_path is not None:
-            rows.append(("run", str(self.run_path)))
+            rows.append(("run", str(shown_path(self.run_path))))
         title = f"{config.algo} in {config.env.id}"
         return to_html(Table(title, ("agent", config.algo), tuple(rows)))
 
@@ -230,8 +232,8 @@ class Agent:
         if out is None and self.run_path is not None:
             total = f"total_timesteps={training.total_steps}"
             warnings.warn(
-                f"these steps will not be written to {self.run_path}. To record them, use "
-                f"{self._resume_call(self.run_path, total)} instead.",
+                f"these steps will not be written to {shown_path(self.run_path)}. To record "
+                f"them, use {self._resume_call(self.run_path, total)} instead.",
                 NotRecordedWarning,
                 stacklevel=2,
             )
@@ -247,7 +249,7 @@ class Agent:
         self._configure(training)
         if waiting:
             self._meta["continued_from"] = {
-                "path": str(self._source),
+                "path": str(shown_path(self._source or "")),
                 "step": self.num_timesteps,
                 "env": self.config.env.id,
             }
@@ -320,7 +322,7 @@ class Agent:
             )
             if loaded is None or loaded.step != step:
                 raise ValueError(
-                    f"{path} has changed since the agent was loaded from it at step "
+                    f"{shown_path(path)} has changed since the agent was loaded from it at step "
                     f"{step:,}. Load it again."
                 )
             return [*messages, *self._collect_first()]
@@ -399,6 +401,8 @@ class Agent:
                 error.add_note(f"{saved} {self._how_to_continue(self.run_path)}")
             raise
         finally:
+            recorded = isinstance(logger, RunLogger)
+            self._state_digest = logger.checkpoints.state_digest if recorded else None
             logger.close()
 
     def _how_to_continue(self, path: Path) -> str:
@@ -411,7 +415,7 @@ class Agent:
 
     def _resume_call(self, path: Path, *more: str) -> str:
         """Return the call of `orac.resume` that continues the run in Python."""
-        return f"orac.resume({', '.join([repr(str(path)), *self._own_code(), *more])})"
+        return f"orac.resume({', '.join([repr(str(shown_path(path))), *self._own_code(), *more])})"
 
     def _own_code(self) -> list[str]:
         """Return the arguments that `orac.resume` needs for the user's own code.
@@ -456,7 +460,9 @@ class Agent:
         if self.run_path is not None:
             return Checkpoints(self.run_path / "checkpoints").newest_checkpoint()
         if self._source is not None:
-            return f"The agent was loaded from {self._source}; load it again."
+            return (
+                f"The agent was loaded from {shown_path(self._source)}; load it again."
+            )
         return NO_CHECKPOINTS
 
     @property
@@ -663,8 +669,9 @@ class Agent:
 
     def _is_recorded(self) -> bool:
         """Return whether the run directory has a checkpoint of the agent's last step."""
-        steps = Checkpoints(Path(self.run_path or "") / "checkpoints").steps()
-        return steps[-1:] == [self.num_timesteps]
+        newest = Checkpoints(Path(self.run_path or "") / "checkpoints").newest()
+        own = self.num_timesteps, self._state_digest
+        return newest is not None and (newest.step, newest.state_digest) == own
 
     def _check_cost_bounds(self) -> None:
         """Raise an error if an episode of this run cost more than is declared possible."""
@@ -674,7 +681,7 @@ class Agent:
         path = self._source if self.run_path is None else self.run_path
         if path is not None and path.is_dir():
             files = [path / "episodes.csv", path / "evaluations.csv"]
-            logs |= {str(file): read_columns(file) for file in files}
+            logs |= {str(shown_path(file)): read_columns(file) for file in files}
         for where, columns in logs.items():
             for name, bound in zip(
                 self.spec.cost_names, self.spec.cost_bounds, strict=True
@@ -800,6 +807,7 @@ def write_certificate(
     }
     if path.is_dir():
         record["config"] = config_checksum(path)
+        record["state_digest"] = agent._state_digest
     file = certificate_file(path)
     write_text(file, json.dumps(record, indent=2) + "\n")
     return record, file

@@ -30,6 +30,7 @@ from orac.envs.user_code import (
     import_cost_fn,
     name_of_cost_fn,
 )
+from orac.runs.atomic_io import shown_path
 from orac.runs.directory import read_meta
 from orac.runs.machine import check_memory
 from orac.training.device_loop import DeviceRunner
@@ -193,7 +194,7 @@ def run_arguments(
     They name the user's modules, because orac never imports code that only a run directory
     names. If `cost_bound` is None, they contain the bounds that the run was started with.
     """
-    env, arguments = config.env, [str(path)]
+    env, arguments = config.env, [str(shown_path(path))]
     arguments += ["--env-id", env.id] if ":" in env.id else []
     arguments += ["--cost-fn", env.cost_fn] if env.cost_fn else []
     encoder = config.agent.encoder_name

@@ -24,6 +24,7 @@ from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
 from orac.envs.user_code import CostFn, can_be_imported
 from orac.runs.arrays import TemplateMismatchError
+from orac.runs.atomic_io import shown_path
 from orac.runs.checkpoint import Checkpoints
 from orac.runs.directory import RunDirectory, certificate_problem, read_config
 from orac.runs.machine import check_memory
@@ -63,7 +64,8 @@ def load(
     file.
     """
     check_path("path", path)
-    path = Path(path)
+    # Making the environment may change the working directory.
+    given, path = Path(path), Path(path).absolute()
     host_options = changed_host_options(
         cost_bound=cost_bound,
         cost_names=cost_names,
@@ -77,7 +79,7 @@ def load(
         "host_options": host_options,
     }
     if path.is_dir():
-        config = serialization.from_dict(read_config(path))
+        config = serialization.from_dict(read_config(given))
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         checkpoints = Checkpoints(path / "checkpoints")
         # Do not load these fields. If `env` is another environment, its state may have
@@ -92,23 +94,24 @@ def load(
             raise does_not_fit(path, agent.spec) from error
         if loaded is None:
             raise ValueError(
-                f"{path} has no checkpoint yet, so no agent can be loaded from it. "
-                f"Continue the run: orac resume {path}"
+                f"{shown_path(path)} has no checkpoint yet, so no agent can be loaded from "
+                f"it. Continue the run: orac resume {shown_path(path)}"
             )
         for message in loaded.warnings:
             warnings.warn(message, stacklevel=3)
         state, candidates = loaded.state.agent, loaded.state.candidates
-        rounds = loaded.state.rounds
+        rounds, state_digest = loaded.state.rounds, loaded.state_digest
     else:
-        config, state, candidates, steps = saving.load_agent(path, encoder)
+        config, state, candidates, steps = saving.load_agent(given, encoder)
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
         rounds = jnp.int32(steps // config.training.num_envs)
+        state_digest = None
     agent.runner.state = agent.runner.state._replace(
         agent=state, candidates=candidates, rounds=rounds
     )
-    agent._source = path
+    agent._source, agent._state_digest = path, state_digest
     if not is_same_env(config, env, agent.runner):
         agent._new_env = name_of_env(env)
         if agent._new_env == LAMBDA:
@@ -182,6 +185,7 @@ def resume(
                 vectorization=vectorization,
             ),
         )
+        check_same_env(config, env, agent.runner, run.path)
         if other := other_cost_fn(config, agent.config):
             own = config.env.cost_fn
             expected = (
@@ -192,7 +196,7 @@ def resume(
             raise ValueError(
                 f"this run must be resumed {expected}, got {other}. To train its agent with "
                 "the new one, start a new run from it: "
-                f"orac train --from {run.path} --cost-fn {other}"
+                f"orac train --from {shown_path(run.path)} --cost-fn {other}"
             )
         if agent.config.env.cost_fn != config.env.cost_fn:
             log(
@@ -290,16 +294,32 @@ def check_same_id(config: Config, env: Any, path: Path) -> None:
         raise ValueError(
             f"a run must be resumed in its own environment, {config.env.id}, got {env}. To "
             "train its agent in another environment, start a new run: "
-            f"orac train --from {path} --env-id {env}"
+            f"orac train --from {shown_path(path)} --env-id {env}"
+        )
+
+
+def check_same_env(config: Config, env: Any, runner: Runner, path: Path) -> None:
+    """Raise an error if a run would be resumed in another environment, of any kind.
+
+    An environment that is not an id has to be made first, to learn its name.
+    """
+    if not is_same_env(config, env, runner):
+        name = name_of_env(env)
+        raise ValueError(
+            f"a run must be resumed in its own environment, {config.env.id}, got "
+            f"{runner.spec.name if name == LAMBDA else name}. Pass the environment as it "
+            "was passed when the run was started. To train its agent in another "
+            "environment, start a new run: "
+            f"orac.load({str(shown_path(path))!r}, env=...).learn(out=...)"
         )
 
 
 def does_not_fit(path: Path, spec: EnvSpec) -> ValueError:
     """Return the error for an agent that was trained with other spaces or settings."""
     return ValueError(
-        f"the agent in {path} must fit the environment, but its networks have other shapes "
-        f"than {spec.name} needs (observation size {spec.observation_size}, action size "
-        f"{spec.action_size}, number of costs {spec.num_costs}). Pass an "
+        f"the agent in {shown_path(path)} must fit the environment, but its networks have "
+        f"other shapes than {spec.name} needs (observation size {spec.observation_size}, "
+        f"action size {spec.action_size}, number of costs {spec.num_costs}). Pass an "
         "environment with the same spaces and costs as the one that the agent was trained "
         "in, and the same encoder if the agent has one."
     )

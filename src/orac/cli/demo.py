@@ -32,7 +32,7 @@ from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.episodes import risk_of_episodes
 from orac.evaluation.rollout import DevicePolicy, record_episodes
 from orac.reports.matplotlib_figures import save_figure
-from orac.runs.atomic_io import make_directory
+from orac.runs.atomic_io import make_directory, shown_path
 from orac.training.run_loop import Event
 from orac.training.state import evaluation_policy, without_seed
 
@@ -192,7 +192,7 @@ def run_demo(options: argparse.Namespace) -> int:
         print(f"picture: {draw(agent, options.out / 'maze.png')}")
     except ImportError as error:
         print(f"There is no picture. {error}")
-    print(f"run: {agent.run_path}")
+    print(f"run: {shown_path(agent.run_path or options.out)}")
     print(result.sentence())
     return 0 if result.certified else 1
 

@@ -28,6 +28,7 @@ from orac.evaluation.rollout import (
     record_video,
 )
 from orac.evaluation.seed_intervals import check_level
+from orac.runs.atomic_io import shown_path
 from orac.runs.directory import evaluation_path, save_evaluation, valid_certificate
 
 
@@ -49,6 +50,10 @@ class Evaluated:
 def run_evaluate(options: argparse.Namespace) -> int:
     """Evaluate a policy, print the results, and save them or record a video if asked."""
     check_options(options)
+    # Playing episodes may change the working directory.
+    for name in ("out", "video"):
+        if getattr(options, name) is not None:
+            setattr(options, name, Path(getattr(options, name)).absolute())
     several = len(options.seeds or ()) > 1
     evaluate = evaluate_baseline_per_seed if options.rule else evaluate_run
     json_results = []
@@ -69,13 +74,13 @@ def run_evaluate(options: argparse.Namespace) -> int:
                 evaluated.name,
             )
             if not options.json:
-                print(f"Saved: {path}")
+                print(f"Saved: {shown_path(path)}")
         if options.video is not None:
             path = record_video(
                 evaluated.agent, options.video, checkpoint=options.checkpoint
             )
             if not options.json:
-                print(f"Video: {path}")
+                print(f"Video: {shown_path(path)}")
     if options.json:
         print(json.dumps(json_results if several else json_results[0], indent=2))
     return 0
@@ -216,14 +221,15 @@ def run_certify(options: argparse.Namespace) -> int:
     Returns 0 if a policy is certified and 1 if not. If `orac.load` loads the run after this,
     its agent delivers the certified policy.
     """
+    path = Path(options.run_dir).absolute()
     agent = load_from_options(options)
     check_own_task(agent, options.run_dir)
-    check_certifiable(agent, Path(options.run_dir))
+    check_certifiable(agent, path)
 
     def log(text: str) -> None:
         print(text, file=sys.stderr if options.json else sys.stdout)
 
-    if earlier := earlier_certificate(Path(options.run_dir)):
+    if earlier := earlier_certificate(path):
         log(earlier)
     try:
         result = agent.certify(
@@ -233,17 +239,19 @@ def run_certify(options: argparse.Namespace) -> int:
             log=log,
         )
     except KeyboardInterrupt as stopped:
-        file = certificate_file(Path(options.run_dir))
+        file = certificate_file(path)
         unchanged = f" {file} has not changed." if file.exists() else ""
         stopped.add_note(f"Nothing was certified, and nothing was written.{unchanged}")
         raise
-    record, file = write_certificate(agent, result, options.run_dir)
+    record, file = write_certificate(agent, result, path)
     if options.json:
         print(json.dumps(record, indent=2))
     else:
         sentence = result.sentence()
         print(f"{sentence[0].upper()}{sentence[1:]}.")
-        print(f"The policy is from step {result.policy.step:,}. Written: {file}")
+        print(
+            f"The policy is from step {result.policy.step:,}. Written: {shown_path(file)}"
+        )
     return 0 if result.certified else 1
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config, Constraint, RiskMeasure
 from orac.config.validation import check_count
+from orac.runs.atomic_io import shown_path
 
 if TYPE_CHECKING:
     from orac.api import Agent
@@ -40,6 +41,8 @@ def run_train(options: argparse.Namespace) -> int:
         note = presets.long_preset_note(config, options.preset)
         if note and is_long and options.config is None:
             print(f"note: {note}", flush=True)
+    # Making the environment may change the working directory.
+    options.out = Path(options.out).absolute()
     # JAX is imported here, after the options were checked.
     from orac.api import Agent, ShortRunWarning, load
     from orac.api.environments import choose_env
@@ -165,7 +168,7 @@ def train_seeds(agent: "Agent", options: argparse.Namespace) -> int:
     for outcome in outcomes:
         if outcome.status == "finished":
             print(f"seed {outcome.run.config.seed}: {delivered_line(outcome.run.path)}")
-    print(f"Report: orac report {shlex.quote(str(runs[0].path.parent))}")
+    print(f"Report: orac report {shlex.quote(str(shown_path(runs[0].path.parent)))}")
     return 128 + signals[0] if signals and code == UNFINISHED else code
 
 
@@ -218,7 +221,8 @@ def run_resume(options: argparse.Namespace) -> int:
         progress_bar=not options.quiet,
         trackers=tuple(options.track or ("tensorboard",)),
     )
-    return finish(agent, Path(options.run_dir), options)
+    assert agent.run_path is not None
+    return finish(agent, agent.run_path, options)
 
 
 def run_config(options: argparse.Namespace) -> int:
@@ -312,7 +316,7 @@ def finish(agent: "Agent", path: Path, options: argparse.Namespace) -> int:
             print(agent.stopped_text())
         return 128 + (agent.stop_signal or signal.SIGINT)
     arguments = run_arguments(path, agent.config, options.cost_bound)
-    print(f"Done: {path}")
+    print(f"Done: {shown_path(path)}")
     print("\n".join(agent.delivery_lines()))
     print(f"Evaluate it with: orac evaluate {arguments}")
     if agent.config.constraints:

@@ -191,7 +191,8 @@ class Dumper(yaml.SafeDumper):
 for _class in (Loader, Dumper):
     _class.add_implicit_resolver(
         "tag:yaml.org,2002:float",
-        re.compile(r"[-+]?(\d[\d_]*)?\.?[\d_]+[eE][-+]?\d+$"),
+        # Each text can match in only one way, so that a long one is not slow.
+        re.compile(r"[-+]?(?:[\d_]+|\d[\d_]*\.[\d_]+|\.[\d_]+)[eE][-+]?\d+$"),
         list("-+.0123456789"),
     )
 

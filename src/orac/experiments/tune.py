@@ -47,7 +47,7 @@ from orac.reports.run_reader import count, read_run
 from orac.reports.tables import Table, number, to_text
 from orac.reports.tuning_page import Axis, Point, shown_value
 from orac.runs.atomic_io import make_directory, write_text
-from orac.runs.directory import acquire_lock, release_lock, safe_name
+from orac.runs.directory import acquire_lock, refuse_links, release_lock, safe_name
 from orac.runs.progress import clock_text
 
 STUDY_FILE = "tune.yaml"
@@ -136,9 +136,13 @@ def check_options(options: TuneOptions) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise a `ValueError` unless the folder is new, empty, or from an earlier `orac tune`."""
+    """Raise a `ValueError` unless the folder is new, empty, or from an earlier `orac tune`.
+
+    It must not contain symbolic links, because the study would write to their targets.
+    """
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder to write to, got the file {out}.")
+    refuse_links(out)
     if out.is_dir() and not (out / STUDY_FILE).is_file() and any(out.iterdir()):
         # If the first call was killed early, it left only these files.
         if {path.name for path in out.iterdir()} <= {"lock", "study.db"}:
@@ -311,20 +315,36 @@ class Tuner:
             self._study.enqueue_trial(values, skip_if_exists=True)
 
     def _missing(self) -> int:
-        """Return how many trials still have to start."""
+        """Return how many trials still have to start.
+
+        A trial without a place was never started, because its process was killed before it
+        could. Another machine may be about to start it, and there is then one trial more.
+        """
         waiting = self._optuna.trial.TrialState.WAITING
         trials = self._study.get_trials(deepcopy=False)
-        started = sum(trial.state != waiting for trial in trials)
+        started = sum(
+            trial.state != waiting and not self._has_no_place(trial) for trial in trials
+        )
         return max(self._options.trials - started, 0)
 
     def _unfinished_here(self) -> deque[Any]:
-        """Return the trials that an earlier call with this folder did not finish."""
+        """Return the trials that an earlier call with this folder did not finish.
+
+        If the database is in the folder, which is locked, trials without a place are too.
+        """
         running = self._optuna.trial.TrialState.RUNNING
+        is_own_database = self._options.storage is None
         return deque(
             trial
             for trial in self._study.get_trials(deepcopy=False, states=(running,))
             if trial.user_attrs.get("place") == self._place
+            or (is_own_database and self._has_no_place(trial))
         )
+
+    def _has_no_place(self, trial: Any) -> bool:
+        """Return whether a trial was created and then neither started nor finished."""
+        running = self._optuna.trial.TrialState.RUNNING
+        return trial.state == running and "place" not in trial.user_attrs
 
     def _start_next(self, backend: Processes, interrupted: deque[Any]) -> bool:
         """Continue an interrupted trial or start a new one; return whether there was one."""
@@ -335,9 +355,9 @@ class Tuner:
             trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
         elif self._missing():
             trial = self._study.ask()
-            trial.set_user_attr("place", self._place)
         else:
             return False
+        trial.set_user_attr("place", self._place)
         label = f"trial {trial.number}"
         try:
             values = {p: p.suggest(trial) for p in self._space}

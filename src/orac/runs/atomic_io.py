@@ -53,6 +53,17 @@ class DiskError(OSError):
         return str(self.strerror)
 
 
+def shown_path(path: AnyPath) -> Path:
+    """Return a path for a message: relative if it is inside the working directory.
+
+    Runs have absolute paths, because an environment may change the working directory.
+    """
+    try:
+        return Path(path).relative_to(Path.cwd())
+    except (ValueError, OSError):
+        return Path(path)
+
+
 @contextmanager
 def disk_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an OSError into a DiskError that says what failed (`action`), and why."""
@@ -62,7 +73,7 @@ def disk_errors(path: Path, action: str) -> Iterator[None]:
         raise
     except OSError as error:
         cause = _CAUSES.get(error.errno or 0, f"{error.strerror or error}.")
-        sentence = f"Could not {action} {path}: {cause}"
+        sentence = f"Could not {action} {shown_path(path)}: {cause}"
         raise DiskError(error.errno, sentence) from error
 
 

@@ -28,6 +28,7 @@ from orac.runs.atomic_io import (
     DiskError,
     disk_errors,
     make_directory,
+    shown_path,
     sync_directory,
     write_text,
 )
@@ -158,6 +159,8 @@ class LoadedCheckpoint(NamedTuple):
     differs from an uninterrupted one."""
     warnings: tuple[str, ...]
     """Sentences for the user."""
+    state_digest: str
+    """Digest of the file with everything except the replay."""
 
 
 class Checkpoints:
@@ -174,6 +177,8 @@ class Checkpoints:
         check_count("keep", keep)
         self.directory, self.keep = directory, keep
         self.include_replay = include_replay
+        self.state_digest: str | None = None
+        """Digest of the state that was last saved or loaded here, or None."""
         self._current: int | None = None
         self._segments: list[Segment] = []
 
@@ -182,6 +187,17 @@ class Checkpoints:
         names = os.listdir(self.directory) if self.directory.is_dir() else []
         found = (re.fullmatch(r"step-(\d{12})\.json", name) for name in names)
         return sorted(int(match[1]) for match in found if match)
+
+    def newest(self) -> Manifest | None:
+        """Return the newest manifest that is intact and whose state exists, or None.
+
+        The state is not read, so it may be damaged.
+        """
+        manifests = map(self._try_manifest, reversed(self.steps()))
+        exist = (
+            m for m in manifests if m and (self.directory / m.state_name).is_file()
+        )
+        return next(exist, None)
 
     def save(
         self,
@@ -198,7 +214,7 @@ class Checkpoints:
         """
         if self._current is None and self.steps():
             raise ValueError(
-                f"{self.directory} already contains checkpoints (newest: step "
+                f"{shown_path(self.directory)} already contains checkpoints (newest: step "
                 f"{self.steps()[-1]}). Resume that run, or start in another directory."
             )
         newest = self._current or 0
@@ -226,6 +242,7 @@ class Checkpoints:
                 self._delete_unused()
             raise
         self._current, self._segments = step, manifest.segments
+        self.state_digest = manifest.state_digest
         self._prune(step)
         return self._manifest_path(step)
 
@@ -233,10 +250,11 @@ class Checkpoints:
         """Return a sentence about the newest checkpoint, for an error that stops the run."""
         steps = self.steps()
         if not steps:
-            return f"{self.directory.parent} has no checkpoint yet."
+            return f"{shown_path(self.directory.parent)} has no checkpoint yet."
         return (
-            f"The newest checkpoint, of step {steps[-1]:,}, is in {self.directory}. "
-            f"When the cause is mended, continue from it: orac resume {self.directory.parent}"
+            f"The newest checkpoint, of step {steps[-1]:,}, is in "
+            f"{shown_path(self.directory)}. When the cause is mended, continue from it: orac "
+            f"resume {shown_path(self.directory.parent)}"
         )
 
     def load_latest(
@@ -269,10 +287,11 @@ class Checkpoints:
             if skipped:
                 skipped.append(f"The checkpoint of step {step} is used instead.")
             self._current, self._segments = step, manifest.segments
+            self.state_digest = manifest.state_digest
             return loaded._replace(warnings=(*skipped, *loaded.warnings))
         if skipped:
             raise DamagedFileError(
-                f"Every checkpoint in {self.directory} is damaged. {' '.join(skipped)}"
+                f"Every checkpoint in {shown_path(self.directory)} is damaged. {' '.join(skipped)}"
             )
         self._current = -1
         return None
@@ -295,7 +314,8 @@ class Checkpoints:
         )
         warnings = () if exact else (warning,)
         return LoadedCheckpoint(
-            manifest.step, state, replay, manifest.extra, exact, warnings
+            *(manifest.step, state, replay, manifest.extra, exact, warnings),
+            manifest.state_digest,
         )
 
     def _manifest_path(self, step: int) -> Path:

@@ -29,6 +29,7 @@ from orac.runs.atomic_io import (
     disk_errors,
     make_directory,
     open_to_write,
+    shown_path,
     try_lock,
     write_all,
     write_text,
@@ -72,7 +73,12 @@ class RunDirectory:
     """The directory of one run, locked for as long as this object is open."""
 
     def __init__(self, path: Path) -> None:
-        """Lock an existing directory. Use `create` or `open` instead."""
+        """Lock an existing directory. Use `create` or `open` instead.
+
+        The path of a run is absolute, because an environment may change the working
+        directory.
+        """
+        path = path.absolute()
         refuse_links(path)
         self.path = path
         self._logs: dict[str, CsvLog] = {}
@@ -94,14 +100,14 @@ class RunDirectory:
         `meta` is written to meta.json, in addition to the description of the machine.
         """
         check_run_name(name)
-        path = run_path(root, env_id, algo, seed, name)
+        path = run_path(root, env_id, algo, seed, name).absolute()
         make_directory(path)
         run = cls(path)
         try:
             if (path / "config.yaml").exists():
                 raise FileExistsError(
-                    f"{path} already holds a run. Choose another name, seed or folder for "
-                    "a new one."
+                    f"{shown_path(path)} already holds a run. Choose another name, seed or "
+                    "folder for a new one."
                 )
             write_meta(path, {**describe_machine(), **(meta or {})})
             # The config is written last, because a directory with a config is a run.
@@ -139,10 +145,30 @@ class RunDirectory:
         entries = meta.get(name, [])
         if not isinstance(entries, list):
             raise ValueError(
-                f"{name} in {self.path / 'meta.json'} must be a list, got "
+                f"{name} in {shown_path(self.path / 'meta.json')} must be a list, got "
                 f"{shown(entries)}. Restore the file from a backup."
             )
         return entries
+
+    def drop_certificate(self, step: int) -> list[str]:
+        """Delete certificate.json if the run goes back to `step`, before it was made.
+
+        The steps after `step` are trained again, so the certified policy may be replaced by
+        another one of the same step. Returns sentences for the user.
+        """
+        try:
+            at = (read_certificate(self.path) or {}).get("trained_steps")
+        except ValueError:
+            return []
+        if type(at) is not int or at <= step:
+            return []
+        file = self.path / "certificate.json"
+        with disk_errors(file, "delete"):
+            file.unlink()
+        return [
+            f"{shown_path(file)} was deleted, because it was made at step {at:,} and the run "
+            f"goes back to step {step:,}."
+        ]
 
     def machine_differences(self) -> list[str]:
         """Return one sentence per difference from the machine that started the run."""
@@ -197,10 +223,10 @@ class RunDirectory:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise an error if a run's directory or its checkpoints contain a symbolic link.
+    """Raise an error if the directory of a run or a study contains a symbolic link.
 
-    The run would write to the target of such a link. The directory itself may be a link,
-    because the user chose it.
+    The checkpoints of a run are checked too. The run or the study would write to the target
+    of such a link. The directory itself may be a link, because the user chose it.
     """
     for folder in (path, path / "checkpoints", path / "checkpoints" / "replay"):
         with disk_errors(folder, "read"):
@@ -208,8 +234,9 @@ def refuse_links(path: Path) -> None:
         for name in names:
             if (folder / name).is_symlink():
                 raise ValueError(
-                    f"{folder / name} must not be a symbolic link: a run writes only "
-                    "inside its own directory. Delete the link, or copy the file here."
+                    f"{shown_path(folder / name)} must not be a symbolic link: orac writes "
+                    "only inside the directory of a run or a study. Delete the link, or copy "
+                    "the file here."
                 )
 
 
@@ -338,14 +365,16 @@ def certificate_problem(path: AnyPath) -> str:
 
     The reason is also "" if the file is missing. The file may have been copied from another
     run or edited, or the run may have changed after it was written. Fields that earlier
-    versions did not write are not compared.
+    versions did not write are not compared. A run without checkpoints may have been
+    published without them, so its certificate fits.
     """
     record = read_certificate(path)
     if record is None:
         return ""
-    file, again = Path(path) / "certificate.json", f"Certify again: orac certify {path}"
+    file = shown_path(Path(path) / "certificate.json")
+    again = f"Certify again: orac certify {shown_path(path)}"
     config = read_config(path)
-    env, trained = config.get("env"), Checkpoints(Path(path) / "checkpoints").steps()
+    env, checkpoints = config.get("env"), Checkpoints(Path(path) / "checkpoints")
     expected = {
         "config": config_checksum(path),
         "env": env.get("id") if isinstance(env, dict) else None,
@@ -355,11 +384,21 @@ def certificate_problem(path: AnyPath) -> str:
         return (
             f"{file} is ignored, because it is about a run with another config. {again}"
         )
-    at = record.get("trained_steps")
-    if trained and at is not None and at != trained[-1]:
+    newest, at = checkpoints.newest(), record.get("trained_steps")
+    if newest is None and checkpoints.steps():
+        return f"{file} is ignored, because every checkpoint of the run is damaged."
+    if newest and at is not None and at != newest.step:
         return (
             f"{file} is ignored, because it was made when the run had {at} steps, and now "
-            f"it has {trained[-1]}. {again}"
+            f"it has {newest.step}. {again}"
+        )
+    if (
+        newest
+        and record.get("state_digest", newest.state_digest) != newest.state_digest
+    ):
+        return (
+            f"{file} is ignored, because it is about other policies: after it was made, "
+            f"steps of the run were trained again. {again}"
         )
     if record.get("certified") is False:
         return ""
@@ -377,7 +416,7 @@ def certificate_problem(path: AnyPath) -> str:
     if not within:
         return (
             f"{file} is ignored, because its bounds are not within the limits of "
-            f"{Path(path) / 'config.yaml'}. {again}"
+            f"{shown_path(Path(path) / 'config.yaml')}. {again}"
         )
     return "" if written else f"{file} is ignored, because it was edited. {again}"
 
@@ -439,11 +478,12 @@ def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
         content = parse(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{file} cannot be read: {str(error).rstrip('.')}. Restore it from a backup."
+            f"{shown_path(file)} cannot be read: {str(error).rstrip('.')}. Restore it from "
+            "a backup."
         ) from error
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ValueError(f"{file} must contain a mapping, found {kind}.")
+        raise ValueError(f"{shown_path(file)} must contain a mapping, found {kind}.")
     return content
 
 
@@ -467,9 +507,9 @@ def acquire_lock(path: Path) -> int:
                 owner = os.pread(descriptor, 200, 0).decode(errors="replace")
                 if _is_running(owner) or time.monotonic() > deadline:
                     raise RunInUse(
-                        f"{path} is in use by {owner or 'another process'}: two processes "
-                        "must not write to one run. Wait until that process ends, or choose "
-                        "another name."
+                        f"{shown_path(path)} is in use by {owner or 'another process'}: "
+                        "two processes must not write to one run. Wait until that "
+                        "process ends, or choose another name."
                     )
                 time.sleep(0.02)
             os.ftruncate(descriptor, 0)

@@ -36,7 +36,12 @@ from orac.runs.arrays import (
     save_arrays,
     to_json,
 )
-from orac.runs.atomic_io import DamagedFileError, atomic_file, write_text
+from orac.runs.atomic_io import (
+    DamagedFileError,
+    atomic_file,
+    shown_path,
+    write_text,
+)
 from orac.runs.checkpoint import Checkpoints, LoadedCheckpoint
 from orac.runs.directory import RunDirectory, read_meta
 from orac.training import delivery, notes
@@ -92,14 +97,17 @@ def restore_checkpoint(
     if loaded is None:
         if "continued_from" in read_meta(run.path):
             raise ValueError(
-                f"the run in {run.path} was started from another agent and has no checkpoint, "
-                "so it cannot continue. Delete the directory and start the run again."
+                f"the run in {shown_path(run.path)} was started from another agent and has no "
+                "checkpoint, so it cannot continue. Delete the directory and start the run "
+                "again."
             )
         run.truncate_logs({})
         return None, [
-            f"{run.path} has no checkpoint yet: the run starts again from its config."
+            f"{shown_path(run.path)} has no checkpoint yet: the run starts again from its config.",
+            *run.drop_certificate(0),
         ]
     run.truncate_logs(loaded.extra["log_sizes"])
+    messages += run.drop_certificate(loaded.step)
     write_delivered(run, runner, counters)
     return loaded.step, messages
 
@@ -150,9 +158,9 @@ def _expected_content(step: int, path: Path) -> Iterator[None]:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise DamagedFileError(
-            f"the checkpoint of step {step} in {path} does not contain the state of a run: "
-            f"{type(error).__name__} ({error}). If you trust this run, the likely cause is a "
-            "different environment: pass the one that it was trained in."
+            f"the checkpoint of step {step} in {shown_path(path)} does not contain the state "
+            f"of a run: {type(error).__name__} ({error}). If you trust this run, the "
+            "likely cause is a different environment: pass the one that it was trained in."
         ) from error
 
 

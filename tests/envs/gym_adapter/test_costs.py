@@ -147,6 +147,53 @@ def test_fraction_next_to_an_integer_cost_is_not_rounded():
     assert np.allclose(host.step(zeros(host)).cost, [[cost] for cost in costs])
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 0.7), (False, 0.7), (0, np.float32(0.7)), (False, 3)]
+)
+@pytest.mark.parametrize("kind", ["info", "array", "cost_fn"])
+def test_fraction_next_to_an_integer_is_not_rounded_by_a_ready_made_batch(
+    mode, first, last, kind
+):
+    # Gymnasium stores a batch of infos in the type of the first environment's value.
+    def env(value):
+        class Crash(Counter):
+            def report(self, action):
+                cost = value if self.time == self.length else 0
+                return {"cost": np.array([cost]) if kind == "array" else cost}
+
+        return partial(Crash, length=2)
+
+    def read(obs, action, next_obs, info):
+        return info["cost"]
+
+    vector = SyncVectorEnv([env(first), env(last)], autoreset_mode=mode)
+    host = make_host(
+        vector, cost_fn=read if kind == "cost_fn" else None, cost_names=["cost"]
+    )
+    host.reset(seed=0)
+    host.step(zeros(host))
+    assert np.allclose(host.step(zeros(host)).cost, [[0.0], [float(last)]])
+
+
+def test_column_of_whole_numbers_stays_one():
+    vector = SyncVectorEnv([lambda: Odd(report=lambda time: {"cost": time})] * 2)
+    host = make_host(vector, cost_names=["cost"], episode_length=50)
+    host.reset(seed=0)
+    step, readings, _ = host.advance(zeros(host))
+    assert step.infos["cost"].dtype == int
+    assert readings.tolist() == [1, 1]
+
+
+def test_value_that_is_not_a_number_does_not_become_one_in_a_ready_made_batch():
+    reports = iter([lambda time: {"cost": 1}, lambda time: {"cost": "3"}])
+    vector = SyncVectorEnv([lambda: Odd(report=next(reports))] * 2)
+    host = make_host(vector, cost_names=["cost"], episode_length=50)
+    host.reset(seed=0)
+    with pytest.raises(ValueError, match="the cost '3', which is not a number"):
+        host.step(zeros(host))
+
+
 @pytest.mark.parametrize(
     ("late_info", "message"),
     [

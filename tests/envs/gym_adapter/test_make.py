@@ -243,12 +243,6 @@ class TooFewCosts(CounterBatch):
         return (*result, {**infos, "cost": np.zeros(1)})
 
 
-def mixed_costs():
-    """Report integers, then fractions: Gymnasium would round them in one batch."""
-    env = with_report(lambda time: {"cost": 0 if time < 3 else 0.5})
-    return SyncVectorEnv([env, env])
-
-
 ONE = Counter()
 TABLE = [
     # Actions
@@ -533,9 +527,6 @@ TABLE = [
         lambda: TooFewCosts(),
         "one row per environment (2), got 1",
         {"cost_names": ["c"]},
-    ),
-    Bad(
-        "rounded costs", mixed_costs, "sometimes as an integer and sometimes as a float"
     ),
     Bad(
         "a limit that cannot be moved",

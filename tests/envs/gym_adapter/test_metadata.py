@@ -1,7 +1,9 @@
 """Tests of the episode lengths, names, bounds and spaces that are read from environments."""
 
 from functools import partial
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -63,6 +65,29 @@ def test_options_override_names_and_bounds_that_the_environment_declares():
     spec = make_host(env, cost_names=["power"], cost_bound=20, metric_names="x").spec
     assert (spec.cost_names, spec.cost_bounds) == (("power",), (20.0,))
     assert spec.metric_names == ("x",)
+
+
+def test_cost_bound_of_an_episode_is_not_used_for_longer_episodes():
+    gymnasium.register(
+        "Bounded-v0", partial(Odd, cost_bound=20.0), max_episode_steps=20
+    )
+    kwargs = {"step_cost_bound": 1.0}
+    try:
+        for length, bounds in ((None, (20.0,)), (10, (20.0,)), (20, (20.0,))):
+            host = make_host("Bounded-v0", cost_names=["cost"], episode_length=length)
+            assert host.spec.cost_bounds == bounds
+        longer: dict[str, Any] = {"cost_names": ["cost"], "episode_length": 21}
+        with pytest.warns(UserWarning, match="20 steps, so the bound is not used for"):
+            assert make_host("Bounded-v0", **longer).spec.cost_bounds is None
+        with pytest.warns(UserWarning, match="not used for episodes of 30 steps"):
+            made = gymnasium.make("Bounded-v0", max_episode_steps=30)
+            assert make_host(made, cost_names=["cost"]).spec.cost_bounds is None
+        host = make_host("Bounded-v0", cost_bound=21, **longer)
+        assert host.spec.cost_bounds == (21.0,)
+        host = make_host("Bounded-v0", env_kwargs=kwargs, **longer)
+        assert host.spec.cost_bounds == (21.0,)
+    finally:
+        gymnasium.registry.pop("Bounded-v0")
 
 
 TWO = {"cost_names": ("heat", "power"), "cost_bound": (400.0, 20.0)}

@@ -7,9 +7,11 @@ columns, each with a mask. The user's cost function is called in `wrapper.py` an
 """
 
 import math
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float32
 
 from orac.config.validation import FLOAT32_MAX
@@ -143,11 +145,8 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
 class CostReader:
     """Reads the costs that a vector environment reports in its steps."""
 
-    def __init__(self, keys: CostKeys, may_round: bool) -> None:
+    def __init__(self, keys: CostKeys) -> None:
         self._keys = keys
-        self._may_round = may_round
-        """Whether Gymnasium batches infos of several environments and so may round them."""
-        self._kind: str | None = None
 
     def read(
         self, cost: Any, infos: dict[str, Any], restarted: Bool[np.ndarray, " batch"]
@@ -156,23 +155,9 @@ class CostReader:
 
         `cost` is the third of six step values, or None if there were five. For environments
         that `restarted` in this call, the last step of the old episode is read from
-        `final_info`.
+        `final_info`. Columns are read whole if all values are numbers, and row by row
+        otherwise.
         """
-        readings = self._read_columns(cost, infos, restarted)
-        # Gymnasium stores a batch in the type of its first value, so 0.7 can become 0.
-        if self._may_round and isinstance(readings, np.ndarray):
-            kind = "float" if readings.dtype.kind == "f" else "integer"
-            if self._kind not in (None, kind):
-                raise ValueError(
-                    "The environments report their cost sometimes as an integer and "
-                    "sometimes as a float, and Gymnasium's vector environments round such "
-                    "batches. Always report float(cost)."
-                )
-            self._kind = kind
-        return readings
-
-    def _read_columns(self, cost: Any, infos: Infos, restarted: np.ndarray) -> Readings:
-        """Read whole columns if all values are numbers, and row by row otherwise."""
         if cost is not None:
             column = np.asarray(cost)
             if _is_numeric(column):
@@ -188,6 +173,39 @@ class CostReader:
             if all(column is not None and _is_numeric(column, 1) for column in columns):
                 return np.stack([c for c in columns if c is not None], axis=1)
         return [read_info(info, self._keys) for info in info_rows(infos, restarted)]
+
+
+def keep_fractions(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Make Gymnasium batch the infos of this vector environment without rounding.
+
+    Gymnasium stores a batch in the type of its first value, so 0.7 would become 0 if the
+    first environment reports the integer 0.
+    """
+    vector._add_info = MethodType(_add_exact_info, vector)
+
+
+def _add_exact_info(vector: Any, infos: Infos, info: Infos, row: int) -> Infos:
+    """Add one environment's info to the batch, after widening columns that cannot hold it.
+
+    Gymnasium calls this method again for every dict in an info, such as `final_info`.
+    """
+    for key, value in info.items():
+        column = infos.get(key)
+        if isinstance(column, np.ndarray) and column.dtype.kind in "buif":
+            infos[key] = column.astype(_common_type(column, value), copy=False)
+    return type(vector)._add_info(vector, infos, info, row)
+
+
+def _common_type(column: np.ndarray, value: Any) -> np.dtype[Any]:
+    """Return a type that holds both a column of numbers and one more value exactly."""
+    if value is None:
+        return column.dtype
+    try:
+        dtype = np.asarray(value).dtype
+    except ValueError:
+        return np.dtype(object)
+    numeric = dtype.kind in "buif"
+    return np.result_type(column.dtype, dtype) if numeric else np.dtype(object)
 
 
 def checked_costs(

@@ -264,9 +264,25 @@ def _declared_bounds(
 ) -> tuple[float, ...] | None:
     """Return the bounds that the environment declares, or None if they do not apply.
 
-    They do not apply to the result of a cost function. If `cost_keys` chooses some of the
-    costs or another order, the bounds are chosen and ordered in the same way.
+    They do not apply to the result of a cost function. The bound of an episode does not
+    apply to episodes that are longer than those of the registered id, but the bound of a step
+    does. If `cost_keys` chooses some of the costs or another order, the bounds are chosen and
+    ordered in the same way.
     """
+    registered = getattr(
+        gymnasium.registry.get(metadata.name), "max_episode_steps", None
+    )
+    length, of_episode = metadata.episode_length or 0, metadata.cost_bounds
+    if options.cost_fn is None and of_episode and length > (registered or np.inf):
+        metadata = metadata._replace(cost_bounds=None)
+        if metadata.step_cost_bounds is None:
+            warnings.warn(
+                f"{metadata.name} declares the cost_bound {shown(of_episode)} for episodes "
+                f"of its registered length, {registered} steps, so the bound is not used for "
+                f"episodes of {length} steps. Certificates need cost_bound=, the maximum cost "
+                "of such an episode (in the shell --cost-bound).",
+                stacklevel=2,
+            )
     declared, keys = metadata.episode_cost_bounds, options.cost_keys.keys
     if declared is None or options.cost_fn is not None:
         return None

@@ -36,6 +36,7 @@ from orac.envs.gym_adapter.costs import (
     checked_costs,
     info_rows,
     is_storable,
+    keep_fractions,
     read_metric,
     read_value,
     unpack_step,
@@ -122,12 +123,13 @@ class HostEnv:
         is_box = isinstance(space, Box)
         self._box_shape = (self.num_envs, *space.shape) if is_box else None
         """Shape of a batch of observations if they are boxes, else None."""
-        is_batch = isinstance(self.vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._costs = CostReader(source.cost_keys, is_batch and self.num_envs > 1)
+        self._costs = CostReader(source.cost_keys)
         self._cost_fn = source.cost_fn
         self._before: list[Any] = []
         """Observations on which the next actions are chosen; only set for a `cost_fn`."""
         self._is_wrapped = source.is_wrapped
+        if not source.is_wrapped:
+            keep_fractions(self.vector.unwrapped)
         self.seeds_episodes = isinstance(self.vector, SyncVectorEnv | AsyncVectorEnv)
         """Whether every episode, and not only the first, can start from a given seed."""
         self._resetting = np.zeros(self.num_envs, bool)

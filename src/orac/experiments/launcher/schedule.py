@@ -76,10 +76,11 @@ class PlannedRun:
         A finished run has a checkpoint of its last step. If the run is to be certified, it
         also has a certificate. If it is to play fresh episodes, it also has their summary.
         """
-        steps = Checkpoints(self.path / "checkpoints").steps()
+        newest = Checkpoints(self.path / "checkpoints").newest()
         certified = not self.certifies or valid_certificate(self.path) is not None
         played = not self.fresh_episodes or (self.path / FRESH_FILE).is_file()
-        return bool(steps) and steps[-1] >= self.total_steps and certified and played
+        finished = newest is not None and newest.step >= self.total_steps
+        return finished and certified and played
 
     def step(self) -> int:
         """Return the step in the last complete row of metrics.csv, or 0 without such a row."""
