@@ -57,8 +57,9 @@ MAX_RECORD_BYTES = 1 << 26
 TEXT_COLUMNS = ("case", "env", "algo", "config", "machine", "commit")
 """Columns of runs.csv that hold text. All others hold numbers or booleans."""
 RUN_COLUMNS = ("case", "seed", "config", "finished", "steps", "evaluations")
+"""Columns that every runs.csv has."""
 CURVE_COLUMNS = ("case", "seed", "env_steps")
-"""Columns that every runs.csv and every curves.csv has."""
+"""Columns that every curves.csv has."""
 TOTALS = ("episodes", "train/cumulative_", "train/violations_")
 """Prefixes of the columns of metrics.csv that are totals since the start of the training."""
 ADVICE = "Repeat the recorded settings, or choose another --record or --out."

@@ -423,7 +423,7 @@ def _profile_chart(
 def _left_out_note(groups: Sequence[Group]) -> str:
     reasons = ("no evaluation", "one seed", "a seed without this number")
     parts = [
-        f"{x.label} ({'a rule' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
+        f"{x.label} ({'hand-coded' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
         for x in groups
     ]
     return f"Left out: {', '.join(parts)}." if parts else ""
