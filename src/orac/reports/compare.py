@@ -50,8 +50,8 @@ def _lead(
 ) -> int:
     """Return 1 if ours are clearly higher than theirs, -1 if clearly lower, 0 otherwise.
 
-    If all values of each side are equal, the sides are compared by ranks. Without
-    `by_ranks`, the result is then 0.
+    If all values of each side are equal, the sides are compared by ranks if `by_ranks` is
+    True, and otherwise the result is 0.
     """
     found, zero = difference_interval(ours, theirs, level), 0.0
     if found.method == ALL_EQUAL and by_ranks:
