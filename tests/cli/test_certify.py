@@ -63,7 +63,9 @@ def test_an_earlier_certificate_is_named_and_stays_if_the_next_one_is_stopped(
     monkeypatch.setattr("orac.api.agent.certify_candidates", stop)
     assert main(["certify", str(run)]) == 130
     printed = capsys.readouterr()
-    assert printed.out.startswith(f"{file} already certifies its policy. With the same")
+    assert printed.out.startswith(
+        f"{file} already certifies a policy of this run. With the same"
+    )
     assert printed.err.endswith(f" nothing was written. {file} has not changed.\n")
     assert file.read_bytes() == before
 

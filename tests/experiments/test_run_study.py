@@ -71,8 +71,7 @@ def test_a_study_that_is_stopped_at_its_start_prints_no_table(tmp_path, monkeypa
         == lines[:2]
         == [
             "No run was evaluated yet, so there are no tables.",
-            f"{runs} of {runs} runs are not finished, and 0 of these have taken steps, which are "
-            "saved. Run the same command again to continue.",
+            f"{runs} of {runs} runs are not finished. Run the same command again to continue.",
         ]
     )
     assert not [*tmp_path.iterdir()]

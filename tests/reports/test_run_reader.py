@@ -208,7 +208,7 @@ def test_a_risk_above_the_limit_is_not_within_it_whatever_the_file_claims(
     [
         ({"limit": {"cost": 6.0}}, "its limits are not those of"),
         ({"limit": {"other": 5.0}}, "its limits are not those of"),
-        ({"written_at_step": 5000}, "it was written at step 5,000 about a policy of"),
+        ({"written_at_step": 5000}, "but was written at step 5,000"),
     ],
 )
 def test_a_record_of_the_delivery_of_another_run_is_ignored_with_a_note(

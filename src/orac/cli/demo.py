@@ -124,7 +124,7 @@ def play_from_corner(agent: Agent, maze: GuardedMaze, paths: int) -> list[np.nda
 def compiled_paths(
     key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: DevicePolicy, paths: int
 ) -> tuple[Array, Array]:
-    """Return the observations of episodes, and whether each had ended before each step."""
+    """Return the observations of episodes, and whether each episode had ended before a step."""
     state, first = maze.reset_many(key, paths)
 
     def advance(carry: Any, t: Array) -> Any:
@@ -153,7 +153,7 @@ def evaluation_line(event: Event) -> str:
     costs = np.array([row["cost"] for row in event.evaluation])
     return (
         f"step {event.step:>7,}: {share[1]:4.0%} long path, {share[-1]:4.0%} through "
-        f"the guarded cell, {share[0]:4.0%} never arrive; cost of the worst 5 % "
+        f"the guarded cell, {share[0]:4.0%} never arrive; the worst 5 % cost "
         f"{risk_of_episodes(costs, risk.cvar(0.05)):.1f}"
     )
 
@@ -167,7 +167,7 @@ def run_demo(options: argparse.Namespace) -> int:
     print(
         "ORAC in the guarded maze. The short path is quick, but with probability 0.15 a\n"
         "guard is there and costs 20; the long path always costs 4. The worst 5 % of\n"
-        "episodes may cost 5 on average."
+        "the episodes may cost at most 5 on average."
     )
     name = time.strftime("%Y%m%d-%H%M%S")
     console = Console()

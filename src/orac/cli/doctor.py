@@ -43,7 +43,7 @@ EXTRAS = {
     "wandb": (("wandb",), "Weights & Biases"),
     "mlflow": (("mlflow",), "MLflow"),
 }
-"""For each optional extra, the modules that must be found, and its purpose."""
+"""The optional extras: the modules that each needs, and what it is for."""
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -97,8 +97,8 @@ def run_envs(options: argparse.Namespace) -> int:
             kind = "on device" if envs.is_jax_env(env_id) else "on the host"
             print(f"{env_id:<32} {kind}")
     print(
-        "Any other Gymnasium id works too: its cost is info['cost'] or the result of "
-        "--cost-fn. Environments of Brax and MuJoCo Playground work too, such as "
-        "brax:halfcheetah or playground:CartpoleBalance."
+        "You can also use the id of any other Gymnasium environment with continuous actions. "
+        "Its cost is info['cost'] or the result of --cost-fn. Environments of Brax and MuJoCo "
+        "Playground work too, such as brax:halfcheetah or playground:CartpoleBalance."
     )
     return 0

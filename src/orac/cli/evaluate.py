@@ -2,7 +2,7 @@
 
 `orac evaluate` plays episodes of a trained policy or a hand-coded baseline and prints the
 results. Its options add certificates, save the results or record a video. `orac certify`
-uses fresh episodes to show that a run's policy is within its limits.
+tests on fresh episodes whether a run's policy is within its limits.
 """
 
 import argparse
@@ -93,9 +93,13 @@ def check_options(options: argparse.Namespace) -> None:
     """
     seeds = options.seeds or ()
     if (options.run_dir is None) == (options.rule is None):
+        both = (
+            f"RUN {options.run_dir} and --rule {options.rule}. Leave one of them out."
+        )
+        neither = "neither. Give the directory of a run, or the name of a rule."
         raise ValueError(
             "evaluate needs either a RUN or a --rule, got "
-            f"RUN {options.run_dir} and --rule {options.rule}."
+            f"{neither if options.rule is None else both}"
         )
     if options.rule is None and options.set:
         raise ValueError(
@@ -113,11 +117,13 @@ def check_options(options: argparse.Namespace) -> None:
         )
     check_episodes(options.episodes)
     if options.rule is not None and options.video is not None:
-        raise ValueError("--video films a trained agent and cannot film a --rule.")
+        raise ValueError(
+            "--video films a trained agent and cannot film a --rule. Leave it out."
+        )
     if len({*seeds}) < len(seeds):
         raise ValueError(
-            f"--seeds must all differ, got {seeds}, which would count the same episodes "
-            "twice."
+            f"--seeds must all differ, got {' '.join(map(str, seeds))}, which would count "
+            "the same episodes twice. Give each seed once."
         )
     if options.confidence is not None and not options.certify:
         raise ValueError(
@@ -260,7 +266,7 @@ def earlier_certificate(path: Path) -> str:
     record = valid_certificate(path) if path.is_dir() else None
     if record is None:
         return ""
-    done = "already certifies its policy"
+    done = "already certifies a policy of this run"
     if not record.get("certified"):
         done = "contains an earlier attempt, which certified no policy"
     return (

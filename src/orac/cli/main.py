@@ -142,8 +142,7 @@ def import_command(
     """Return the typed command with the missing options, such as `--cost-fn`, added.
 
     If the user's function of the run is in another folder, the command adds that folder to
-    PYTHONPATH.
-    The command also gets the `--cost-bound` that the run was started with.
+    PYTHONPATH. The command also gets the `--cost-bound` that the run was started with.
     """
     from orac.api.environments import cost_bound_options
     from orac.envs.user_code import search_path
@@ -169,7 +168,7 @@ def import_command(
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, with control characters as in a Python literal."""
+    """Return a text on one line. Control characters are written as in a Python literal."""
     return "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
 
 

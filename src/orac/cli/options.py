@@ -112,7 +112,7 @@ def add_train_options(parser: ArgumentParser) -> None:
     option("--from", dest="source", type=path, metavar="RUN", help=about)
     about = "root of the run directories (default: runs)"
     option("--out", type=folder, default="runs", help=about)
-    about = "name of the run's directory (default: default)"
+    about = "name of the run, which is a part of its directory (default: default)"
     option("--name", default="default", help=about)
     about = "print at the end how long each part of a step took"
     option("--profile", action="store_true", help=about)

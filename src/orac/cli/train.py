@@ -24,7 +24,7 @@ OTHER_SETTINGS = (
     "Add --name NAME for a new run, choose another --out, or repeat the settings of the "
     "existing run."
 )
-"""Advice if the folder of `--seeds` holds a run with other settings."""
+"""Advice for `train --seeds` if the folder already has a run with other settings."""
 NOTHING_EVALUATED = "finished, and nothing was evaluated"
 
 
@@ -89,12 +89,12 @@ def run_train(options: argparse.Namespace) -> int:
 
 
 def check_seeds(options: argparse.Namespace) -> None:
-    """Raise an error for options that cannot be used with `--seeds`, or only with it."""
+    """Raise an error for options that conflict with `--seeds`, or that need it."""
     if options.seeds is None:
         if options.jobs is not None:
             raise ValueError(
                 f"--jobs {options.jobs} is the number of seeds that train at a time. Add "
-                "--seeds, such as --seeds 0-4, or leave it out."
+                "--seeds, such as --seeds 0-4, or leave out --jobs."
             )
         return
     for name, value in (
@@ -226,19 +226,23 @@ def run_resume(options: argparse.Namespace) -> int:
 
 
 def run_config(options: argparse.Namespace) -> int:
-    """Print the config as YAML, followed by its differences from the preset."""
+    """Print the config as YAML, and its differences from the preset or from `--config`."""
     config, base = resolve_config(options)
     presets.check_algorithm(config)
     print(serialization.dump(config), end="")
     changes = overrides.difference(config, base)
-    print("# changed from the preset:" if changes else "# identical to the preset")
-    for name, (value, preset_value) in changes.items():
-        print(f"#   {name}: {preset_value} -> {value}")
+    origin = "the preset" if options.config is None else str(options.config)
+    print(f"# changed from {origin}:" if changes else f"# identical to {origin}")
+    for name, (value, base_value) in changes.items():
+        print(f"#   {name}: {base_value} -> {value}")
     return 0
 
 
 def resolve_config(options: argparse.Namespace) -> tuple[Config, Config]:
-    """Return the config that the options describe, and the preset it is based on."""
+    """Return the config that the options describe, and the preset or file that it is based on.
+
+    The second config already has the agent and the environment that the options name.
+    """
     if options.config is not None:
         if options.preset is not None:
             raise ValueError(

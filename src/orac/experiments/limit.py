@@ -1,8 +1,9 @@
 """The study `limit`: do runs with fresh seeds deliver policies that are within their limits?
 
-Every run trains with the preset that users get, delivers a policy and certifies it on fresh
-episodes. The presets were tuned with other seeds. Most cases have a companion, which is a
-second case in which the multiplier is adjusted to the critics' risk, as in the paper.
+Every run trains with the preset `fast` (with `general` for the pendulum), delivers a policy and
+certifies it on fresh episodes. The presets were tuned with other seeds. Most cases have a
+companion, which is a second case in which the multiplier is adjusted to the risk that the
+critics predict, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ SPEED = 6.0
 
 
 def too_fast(observation, action, next_observation, info):
-    """Return 1 if the pendulum moves faster than the speed limit after this step."""
+    """Return 1 if the pendulum moves faster than the speed limit after this step, else 0."""
     return float(abs(next_observation[2]) > SPEED)
 
 
@@ -102,9 +103,9 @@ TITLE = "Are the trained policies within their limits?"
 
 
 def make_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return one table: how many runs are certified, and the rewards of their policies.
+    """Return one table: the number of certified runs, and the rewards of their policies.
 
-    Cases without a finished run are only named in a note.
+    Cases without a finished run have no row, but a note names them.
     """
     columns = (
         *("environment", "limit", "certified", "median reward", "worst reward"),
@@ -128,7 +129,10 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
 
 
 def standing_note(results: Sequence[CaseResults]) -> str:
-    """Return a sentence on certified policies that stand still in the maze, if any do."""
+    """Return a sentence on certified policies that stand still in the maze.
+
+    The text is empty if there are no such policies.
+    """
     parts = []
     for result in results:
         certified = [run.row for run in result.finished if run.row.get("certified")]

@@ -5,8 +5,9 @@ A record is a folder, such as `results/table1/`, with runs.csv (one row per run)
 the code with which the runs were made). It has all numbers in the tables and figures of a
 study, and its files are small enough for a repository. So even without the run directories,
 the tables and figures can be made again, and finished runs need not be repeated. Only
-Figure 1 needs the run directories, because it draws trained policies. `read_row` turns a run
-directory into rows. No file of a record depends on where the run directories are.
+Figure 1 needs the run directories, because it draws trained policies. `read_row` computes the
+rows of a run from its directory. No file of a record depends on where the run directories
+are.
 """
 
 import csv
@@ -44,6 +45,7 @@ from orac.reports.run_reader import (
     Group,
     RecordedRun,
     Run,
+    count,
     read_run,
 )
 from orac.reports.tables import to_csv
@@ -55,8 +57,9 @@ MAX_RECORD_BYTES = 1 << 26
 TEXT_COLUMNS = ("case", "env", "algo", "config", "machine", "commit")
 """Columns of runs.csv that hold text. All others hold numbers or booleans."""
 RUN_COLUMNS = ("case", "seed", "config", "finished", "steps", "evaluations")
+"""Columns that every runs.csv has."""
 CURVE_COLUMNS = ("case", "seed", "env_steps")
-"""Columns that every runs.csv and every curves.csv has."""
+"""Columns that every curves.csv has."""
 TOTALS = ("episodes", "train/cumulative_", "train/violations_")
 """Prefixes of the columns of metrics.csv that are totals since the start of the training."""
 ADVICE = "Repeat the recorded settings, or choose another --record or --out."
@@ -76,7 +79,7 @@ class Record:
     runs: dict[Key, RecordedRun] = field(default_factory=dict)
 
     def is_complete(self, run: PlannedRun) -> bool:
-        """Return whether the record has this run, and the run was complete."""
+        """Return whether the record has this run as a complete run."""
         recorded = self.runs.get((run.label, run.config.seed))
         return recorded is not None and bool(recorded.row["finished"])
 
@@ -129,10 +132,11 @@ def collect(
 ) -> list[CaseResults]:
     """Return the runs of each case, from the record in `folder` and from run directories.
 
-    The run directories are below `out`. Runs that are missing in the record, or unfinished
-    there, are read from their run directories and added to the record. `planned` are the
-    runs that should exist; the result lists the seeds of those that are missing. A case that
-    the user did not choose is included if the record has runs of it.
+    If `folder` is None, there is no record. The run directories are below `out`. Runs that
+    are missing in the record, or unfinished there, are read from their run directories and
+    added to the record. `planned` are the runs that should exist; the result lists the seeds
+    of those that are missing. A case that the user did not choose is included if the record
+    has runs of it.
     """
     record = Record() if folder is None else read_record(folder, study)
     new = []
@@ -170,7 +174,7 @@ def _path_of(case: Case, out: Path, seed: int = 0) -> Path:
 
 
 def read_row(study: Study, planned: PlannedRun) -> RecordedRun:
-    """Read a run directory and return its row of runs.csv and its rows of curves.csv."""
+    """Read a run directory, and return the run with its rows of runs.csv and curves.csv."""
     run = read_run(planned.path)
     tails = {*study.tails, *(c.tail for c in run.config.constraints)}
     tails = sorted(tail for tail in tails if tail < 1)
@@ -258,7 +262,7 @@ def _certificate_columns(run: Run) -> Row:
     """Return the columns of runs.csv about a run's certificate.
 
     A look is one attempt to certify a policy on fresh episodes. The numbers are from the
-    last look.
+    last look, and the estimate and the bound are those of the first constraint.
     """
     record = valid_certificate(run.path)
     if record is None:
@@ -363,7 +367,7 @@ def update_record(folder: Path, study: Study, new: Iterable[RecordedRun]) -> Rec
         write_text(folder / "curves.csv", _to_csv(_curve_rows(runs)))
         write_text(folder / "runs.csv", _to_csv([run.row for run in runs]))
         commits = Counter(run.row["commit"] for run in runs)
-        lines = [f"{commit}  {count} runs\n" for commit, count in commits.items()]
+        lines = [f"{x}  {count(number, 'run')}\n" for x, number in commits.items()]
         write_text(folder / "commit", "".join(lines))
     return record
 

@@ -69,12 +69,14 @@ class StudyOptions:
     threads: int = 1
     """Threads of each run."""
     budget_hours: float = math.inf
+    """Hours after which the study is stopped."""
     backend: str = "processes"
     """One of `BACKENDS`."""
     address: str | None = None
     """Address of the Ray cluster."""
     trackers: tuple[str, ...] = ()
     band: str = "interval"
+    """One of `report_metrics.BANDS`."""
     render_only: bool = False
     """Whether to train nothing, and only make tables and figures of the existing runs."""
     record: Path | None = None
@@ -190,10 +192,10 @@ def exit_code(outcomes: Sequence[Outcome], log: Log) -> int:
         log(f"{outcome.status}: {outcome.run}: {outcome.error}")
     if stopped:
         started = sum(outcome.run.step() > 0 for outcome in stopped)
+        saved = f" The steps of {started} of these are saved." if started else ""
         log(
-            f"{len(stopped)} of {len(outcomes)} runs are not finished, and {started} of "
-            f"these {'has' if started == 1 else 'have'} taken steps, which are saved. Run "
-            "the same command again to continue."
+            f"{len(stopped)} of {len(outcomes)} runs are not finished.{saved} Run the same "
+            "command again to continue."
         )
     if failed:
         return 1

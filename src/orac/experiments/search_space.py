@@ -158,8 +158,8 @@ def _parameter(fields: tuple[str, ...], values: Any) -> Parameter:
 def has_effect(field: str, config: Config) -> bool:
     """Return False if the agent of this config certainly does not use a field.
 
-    These are the fields of optimistic exploration, of pivots, and of constraints, for agents
-    that lack them. The result is True for all other fields.
+    Agents without optimistic exploration, without pivots or without constraints do not use
+    the fields about these. The result is True for all other fields.
     """
     agent = config.agent
     if field.startswith("agent.exploration."):
@@ -180,7 +180,8 @@ def with_values(config: Config, values: Mapping[Parameter, Any]) -> Config:
 def value_in(config: Config, parameter: Parameter) -> Any | None:
     """Return the config's value of a parameter, in the form that Optuna stores.
 
-    Returns None if the value is outside the space, or if the parameter's fields differ.
+    Returns None if the value is outside the space, or if the parameter's fields have
+    different values.
     """
     flat = overrides.flat_config(config)
     values = [parameter.to_storage(flat.get(field)) for field in parameter.fields]

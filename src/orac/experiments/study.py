@@ -1,8 +1,8 @@
 """Define studies: the cases to train, their seeds, and the tables made from their runs.
 
-A case is one config that is trained with several seeds. It is one row of a table. If two
-studies have a case in common, such as an ablation and the main experiment, and use the same
-`--out`, they share its runs, because its run directories are the same.
+A case is one config that is trained with several seeds. It is one row of a table. An ablation
+and the main experiment, for example, may have a case in common. If both use the same `--out`,
+they share its runs, because its run directories are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class Case:
     key: tuple[str, ...] = ()
     """Path to the paper's numbers for this case in paper_results.json."""
     preset: Config | None = None
-    """The config before `with_settings` changed it; None if it was not called yet."""
+    """The config before `with_settings` changed it; None before that call."""
     first_seed: int = 0
     """First of the default seeds."""
     cost_bound: float | None = None
@@ -90,8 +90,8 @@ class Study:
     tails: tuple[float, ...] = ()
     """Tails of the CVaRs in tables and figures, in addition to the constraints' tails."""
     all_cases: tuple[Case, ...] = ()
-    """All cases of the study. `with_settings` sets this field, because it leaves only the
-    cases that the user chose in `cases`."""
+    """All cases of the study, if `with_settings` has reduced `cases` to those that the user
+    chose; empty before that call."""
 
 
 def steps_between_evaluations(total_steps: int) -> int:

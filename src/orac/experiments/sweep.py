@@ -9,7 +9,7 @@ A grid file looks like this:
     set: {training.total_steps: 100000}
     vary: {agent.exploration.shift_radius: [1, 2, 4]}
 
-Every combination of environment, agent, varied values and seed is one run.
+Every combination of an environment, an agent, values to vary and a seed is one run.
 """
 
 import itertools

@@ -8,8 +8,8 @@ of the episodes take the long path in five evaluations in a row. It counts as co
 step of the first of these evaluations. As in the paper, a run that never converges counts with its
 total number of steps. Only finished runs count, because others may still converge.
 
-Figure 1 shows the path that each agent takes in the runs of Table 1 with a guard in 15 % of
-the episodes.
+Figure 1 shows the path of each agent that was trained for Table 1 with a guard in 15 % of the
+episodes.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Convergence:
 
 
 def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
-    """Return whether and at which step the shares of long paths converge."""
+    """Find the convergence in the shares of long paths of a run's evaluations."""
     # Numerics: 90 of 100 episodes are enough, however the division rounds.
     good = shares >= LONG_SHARE - 1e-9
     for first in range(len(good) - IN_A_ROW + 1):
@@ -74,7 +74,7 @@ def find_convergence(steps: np.ndarray, shares: np.ndarray) -> Convergence:
 
 
 def convergence_of(run: RecordedRun) -> Convergence:
-    """Return whether and at which step a run in the maze converges."""
+    """Find the convergence of a run in the maze."""
     return find_convergence(*long_path_curve(run))
 
 
@@ -99,7 +99,7 @@ def make_cases(risk_form: str) -> tuple[Case, ...]:
                 presets.with_algorithm(preset, algo),
                 [f"env.params.guard_probability={probability}"],
             )
-            # SAC-Lagrangian has scalar critics in both studies, so they share its runs.
+            # SAC-Lagrangian has scalar critics in both studies, so the studies share its runs.
             is_quantile = config.agent.risk_form == "quantile"
             name = f"{'quantile-' if is_quantile else ''}guard-{probability:g}"
             cases.append(Case(f"{AGENTS[algo]}, guard {probability:g}", name, config))
@@ -244,7 +244,7 @@ PATHS = {"long path": "long", "guarded cell": "guarded", "neither": "none"}
 
 
 def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
-    """Return a table: for each agent, the share of last-evaluation episodes on each path."""
+    """Return a table of how often each agent takes each path in its last evaluation."""
     rows = []
     for result in results:
         values = seed_values(result.group) if result.evaluated else {}
@@ -261,9 +261,9 @@ def make_path_tables(results: Sequence[CaseResults]) -> list[Table]:
 def make_path_figure(results: Sequence[CaseResults], band: str) -> Any:
     """Draw one episode of each agent's first seed, from the corner and with a guard.
 
-    The policy is from the last checkpoint. It is the one that the last evaluation in the table
-    measured. It cannot observe the guard. There is no figure if a run directory is missing,
-    because a record has no policies.
+    The policy of the last checkpoint acts, which is also the policy of the last evaluation. A
+    policy cannot observe the guard. There is no figure if a run directory is missing, because
+    a record has no policies.
     """
     shown = [result for result in results if result.evaluated]
     if not all((result.evaluated[0].path / "checkpoints").is_dir() for result in shown):

@@ -2,9 +2,9 @@
 
 A trial is one run in its own process. Optuna's TPE sampler proposes the settings of each
 trial. A trial is stopped early (pruned) if its evaluations during training are worse than in
-most other trials. At the end of a trial, its delivered policy plays fresh episodes,
-which measure the reward and the risk. The study is stored in a database, so the same command
-continues it after a stop. With `--storage`, several machines can share a study.
+most other trials at the same step. At the end of a trial, its delivered policy plays fresh
+episodes, which measure the reward and the risk. The study is stored in a database, so the
+same command continues it after a stop. With `--storage`, several machines can share a study.
 """
 
 import json
@@ -72,7 +72,9 @@ class TuneOptions:
     trials: int = 30
     """Total number of trials, including those of earlier calls and other machines."""
     jobs: int | None = None
+    """Maximum number of trials at a time; None means as many as there are processors for."""
     threads: int = 1
+    """Threads of each trial."""
     budget_hours: float = math.inf
     storage: str | None = None
     """URL of an Optuna storage; None means an SQLite file in `out`."""
@@ -174,11 +176,13 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
         )
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise ValueError(
+        what = (
             "--storage must be the URL of a database that Optuna can open, such as "
-            f"sqlite:////shared/study.db or postgresql://user@host/name. Optuna could not open "
-            f"it: {reason}."
-        ) from error
+            "sqlite:////shared/study.db or postgresql://user@host/name."
+        )
+        if options.storage is None:
+            what = f"{options.out / 'study.db'} must be a database of `orac tune`."
+        raise ValueError(f"{what} Optuna could not open it: {reason}.") from error
     settings = settings_of(config, space)
     known = study.user_attrs.get("settings")
     if known is None:
@@ -186,7 +190,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
         study.set_user_attr("token", uuid.uuid4().hex)
     elif changes := differences(settings, known):
         field, (ours, theirs) = next(iter(changes.items()))
-        more = f", and {len(changes) - 1} more settings differ" * (len(changes) > 1)
+        more = f" ({len(changes)} settings differ)" * (len(changes) > 1)
         raise ValueError(
             "all trials of a study must have the same config and search space, but "
             f"{field} is {ours!r} now and {theirs!r} in the study {name}{more}. Run the "
@@ -202,7 +206,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
 
 
 def settings_of(config: Config, space: Space) -> dict[str, Any]:
-    """Return what all trials of a study share, as JSON values: config and search space."""
+    """Return the config and the search space of a study as JSON values, by name."""
     searched = {
         parameter.name: [*parameter.choices]
         or [parameter.low, parameter.high, parameter.log, parameter.whole]
@@ -347,7 +351,7 @@ class Tuner:
         return trial.state == running and "place" not in trial.user_attrs
 
     def _start_next(self, backend: Processes, interrupted: deque[Any]) -> bool:
-        """Continue an interrupted trial or start a new one; return whether there was one."""
+        """Continue an interrupted trial or start a new one; return False if none is left."""
         reported: set[int] = set()
         if interrupted:
             frozen = interrupted.popleft()
@@ -479,8 +483,8 @@ class Tuner:
             for p, title in zip(self._space, short_names(self._space), strict=True)
         ]
         title = (
-            f"orac tune: {config.algo} in {config.env.id}, {len(trials)} trials of up to "
-            f"{config.training.total_steps:,} steps"
+            f"orac tune: {config.algo} in {config.env.id}, {count(len(trials), 'trial')} of "
+            f"up to {config.training.total_steps:,} steps"
         )
         limits = [(c.name, c.limit) for c in config.constraints]
         page = tuning_page.make_page(title, [table], points, axes, limits, best)

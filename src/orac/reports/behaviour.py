@@ -2,8 +2,8 @@
 
 A run is shown with the policy that it delivers or, if there is none, with the policy of its
 newest checkpoint. A saved evaluation of a rule (a hand-coded baseline) is shown with the rule.
-All policies of an environment start from the same initial states. Runs without a checkpoint
-are listed in a note. Only GuardedMaze and CityLearn have pictures. Drawing needs matplotlib.
+All policies of an environment start from the same initial states. A note names runs without
+a checkpoint. Only GuardedMaze and CityLearn have pictures. Drawing needs matplotlib.
 """
 
 from collections.abc import Callable, Sequence

@@ -95,8 +95,8 @@ class LineChart:
     def y_range(self) -> tuple[float, float] | None:
         """Range of the y axis; None if it is chosen from the values when they are drawn.
 
-        If all values are the same number, which is not negative, the axis starts at 0,
-        because otherwise it would show negative numbers, such as multipliers below 0.
+        If all values are the same number, and it is not negative, the axis starts just below
+        0. Otherwise it would show numbers far below 0, which a multiplier cannot have.
         """
         curves = [line.curve for line in self.lines]
         seeds = [y for line in self.lines for _, y in line.seed_curves]
@@ -228,7 +228,7 @@ def _measures(groups: Sequence[Group], name: str) -> str:
 
 
 def _measured_line(group: Group, constraint: Constraint, end: int) -> Line | None:
-    """Return the line of a group's constrained risk in its evaluations.
+    """Return the line of a group's constrained risk in its evaluations; None without any.
 
     The line of a rule extends to step `end`.
     """
@@ -345,7 +345,7 @@ def curve_chart(
 ) -> LineChart:
     """Return the chart of a number against environment steps, averaged over seeds.
 
-    `read` returns the curve of one run. From `key`, the key of the number,
+    `read` returns the curve of one run. `key` is the key of the number, from which
     `report_metrics.valid_range` finds its range. `band` is one of `report_metrics.BANDS`.
     """
     end = _last_step(groups)
@@ -377,8 +377,9 @@ def _group_line(
 def profile_charts(groups: Sequence[Group]) -> list[LineChart]:
     """Return performance profiles, which show the share of seeds above each value.
 
-    There is one chart for the reward and one for each constrained risk. Rules (hand-coded
-    baselines) are left out, because their seeds are not training runs.
+    There is one chart for the reward and one for each constrained risk. Groups with fewer
+    than two evaluated seeds are left out, and so are rules (hand-coded baselines), because
+    their seeds are not training runs.
     """
     tails = common_tails(groups)
     values = {
@@ -422,7 +423,7 @@ def _profile_chart(
 def _left_out_note(groups: Sequence[Group]) -> str:
     reasons = ("no evaluation", "one seed", "a seed without this number")
     parts = [
-        f"{x.label} ({'a rule' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
+        f"{x.label} ({'hand-coded' if x.is_rule else reasons[min(len(x.evaluated), 2)]})"
         for x in groups
     ]
     return f"Left out: {', '.join(parts)}." if parts else ""
@@ -498,7 +499,7 @@ def pooled_costs(group: Group, name: str) -> np.ndarray:
 
 
 def cost_bins(costs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the edges of bins for all of these costs.
+    """Return the edges of bins for 0 and all of these costs.
 
     There is one bin per whole number if all costs are whole numbers within a range of 60,
     and otherwise there are 40 bins.

@@ -50,7 +50,8 @@ def _lead(
 ) -> int:
     """Return 1 if ours are clearly higher than theirs, -1 if clearly lower, 0 otherwise.
 
-    With `by_ranks`, the two sides are compared by ranks if all values of each are equal.
+    If all values of each side are equal, the sides are compared by ranks if `by_ranks` is
+    True, and otherwise the result is 0.
     """
     found, zero = difference_interval(ours, theirs, level), 0.0
     if found.method == ALL_EQUAL and by_ranks:
@@ -63,7 +64,7 @@ def _lead(
 
 @dataclass(frozen=True)
 class Win:
-    """The groups with the best mean of one metric, and which groups they clearly beat."""
+    """The groups with the best mean of one metric, and the groups that they clearly beat."""
 
     title: str
     best: tuple[str, ...]
@@ -71,9 +72,9 @@ class Win:
     value: Interval
     """The best mean, with its interval."""
     ahead_of: tuple[str, ...]
-    """Labels of the other groups that the best are clearly ahead of."""
+    """Labels of the other groups that are clearly behind every best group."""
     unclear: tuple[str, ...]
-    """Labels of the other groups that the best are not clearly ahead of."""
+    """Labels of the remaining groups."""
 
     @property
     def is_clear(self) -> bool:
@@ -82,9 +83,10 @@ class Win:
 
 
 def find_wins(groups: Sequence[Group]) -> list[Win]:
-    """Return the winner for each metric of which higher or lower values are better.
+    """Return the winner for each metric that has a better direction.
 
-    If only some groups are within their limits, the reward also has a winner among these.
+    If only some groups are within their limits, the result also has the winner in reward
+    among these groups.
     """
     groups = [group for group in groups if group.evaluated]
     tails = common_tails(groups)
@@ -158,10 +160,11 @@ def describe_wins(found: Sequence[Win]) -> str:
 
 
 def config_table(groups: Sequence[Group]) -> Table | None:
-    """Return a table of the fields in which the configs differ; None if there are none.
+    """Return a table of the fields in which the configs differ; None if they do not differ.
 
     A rule (a hand-coded baseline) uses only the environment and the constraints of its
-    config. In the rows of all other fields except `algo`, its cells have a dash.
+    config. In the rows of all other fields except `algo`, its cells have a dash. If the
+    environments and constraints of all groups are equal, rules have no column.
     """
     for_rules = ("algo", "env", "constraints")
     trained = [group for group in groups if not group.is_rule]
@@ -189,22 +192,22 @@ def config_table(groups: Sequence[Group]) -> Table | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of two groups, and the difference of its means."""
+    """One metric of two groups, with its two means and their difference."""
 
     metric: Metric
     ours: Interval
     theirs: Interval
     difference: Interval
     improvement: Interval | None
-    """Probability that a run of ours is better than one of theirs; None if neither high nor
-    low values of the metric are better."""
+    """Probability that a run of ours is better than one of theirs; None if the metric has no
+    better direction."""
     lead: int
-    """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If neither
-    high nor low values are better, 1 means clearly higher and -1 clearly lower."""
+    """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If the
+    metric has no better direction, 1 means clearly higher and -1 clearly lower."""
 
     @property
     def verdict(self) -> str:
-        """Text that says which side, A or B, is better, or that this is unclear."""
+        """Text that says whether A or B is better, or whether A is higher or lower."""
         if self.lead and self.metric.better:
             return "A better" if self.lead > 0 else "B better"
         if self.lead:

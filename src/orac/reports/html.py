@@ -2,7 +2,7 @@
 
 The page works offline. It contains plotly.js, and its content security policy makes the
 browser refuse every network request. In the HTML, text from runs is always escaped. The package
-plotly is only needed for the source of plotly.js (`plotly_source`), because `plotly_figures`
+plotly is needed only for the source of plotly.js (`plotly_source`), because `plotly_figures`
 returns charts as plain lists and dicts.
 """
 
@@ -25,7 +25,7 @@ from orac.reports.run_reader import Group, Results, count, full_label
 from orac.reports.tables import Table, to_html
 
 _PICTURE_BYTES = 3_000_000
-"""Maximum total size of the PNG files on disk that a page includes. It names the others."""
+"""Maximum total bytes of the PNG files that a page includes. The page names the others."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -36,11 +36,11 @@ def make_page(
     runs: Table,
     roots: Sequence[Path],
 ) -> str:
-    """Return the whole page as text.
+    """Return the whole page as HTML.
 
     `env_tables` has the tables above and below the charts of each environment. `configs` is
-    the table of differences between configs, if there are any. The page includes the PNG
-    files in `roots`, in the run directories and in their parent directories.
+    the table of differences between configs; None if the configs do not differ. The page
+    includes the PNG files in `roots`, in the run directories and in their parent directories.
     """
     plots: list[dict[str, Any]] = []
     sections = []
@@ -141,7 +141,10 @@ def _images(pictures: Sequence[tuple[bytes, str]]) -> str:
 
 
 def _pictures(results: Results, roots: Sequence[Path]) -> str:
-    """Return a section with the PNG files in `roots`, the run directories and their parents."""
+    """Return a section with the PNG files in `roots`, the run directories and their parents.
+
+    The text is empty if there are no PNG files.
+    """
     runs = [run.path for run in results.runs]
     places = dict.fromkeys([*roots, *(path.parent for path in runs), *runs])
     found = {file.resolve(): file for p in places for file in sorted(p.glob("*.png"))}

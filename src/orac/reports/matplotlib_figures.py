@@ -87,9 +87,9 @@ def draw_line_charts(
 ) -> Any:
     """Draw rows of line charts as one figure with one legend below.
 
-    The index of a line's label in `labels` sets its colour and dashes. Labels that are not
-    in `labels` are added to it in the order in which they appear. `note` is written above the
-    legend. `show_seeds` adds the number of seeds to each label in the legend.
+    The index of a line's label in `labels` sets its colour and dashes. The labels that are
+    not in `labels` get the next indices, in the order in which they appear. `note` is written
+    above the legend. `show_seeds` adds the number of seeds to each label in the legend.
     """
     columns = max([1, *map(len, rows)])
     shown = [line.label for row in rows for chart in row for line in chart.lines]
@@ -141,7 +141,7 @@ def _draw_line(
     suffix = f" ({count(line.num_seeds, 'seed')})" if show_seeds else ""
     style_options = {
         "label": f"{line.label}{suffix}",
-        # A line through one point would be invisible.
+        # A line with only one point would be invisible.
         "marker": "." if len(curve.x) == 1 else "",
         "drawstyle": "steps-post" if chart.is_stepped else "default",
     }
@@ -196,7 +196,7 @@ def draw_curves(
     title: str = "",
     **options: Any,
 ) -> Any:
-    """Draw line charts as one figure with three panels in a row.
+    """Draw line charts as one figure with up to three panels in a row.
 
     `options` are further arguments of `draw_line_charts`.
     """

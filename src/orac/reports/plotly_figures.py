@@ -1,7 +1,7 @@
 """Convert charts to plotly's data and layout, for HTML pages.
 
 Data and layout are plain lists and dicts, so this module does not need the package plotly.
-Labels of groups and hover texts are escaped, because plotly interprets some HTML in them.
+The labels of groups and the hover texts are escaped, because plotly interprets some HTML.
 """
 
 import html
@@ -47,7 +47,6 @@ def to_plotly(chart: Chart, labels: Sequence[str]) -> dict[str, Any]:
         dash = _DASHES[place % len(_DASHES)]
         mean = {
             **style,
-            # The label is escaped, because plotly interprets some HTML in names.
             "name": f"{html.escape(line.label)} ({count(line.num_seeds, 'seed')})",
             "text": _hover_texts(curve, ".0%" if chart.is_share else ".4g"),
             "hovertemplate": "%{text}",
@@ -214,7 +213,7 @@ def _histogram(chart: CostHistogram, labels: Sequence[str]) -> dict[str, Any]:
 def limit_line(axis: str, value: float, other: str = "y") -> dict[str, Any]:
     """Return a dotted line at `value` on the x or the y axis.
 
-    A line on the x axis has the height of the y axis `other`.
+    If `axis` is "x", the line is vertical and as high as the y axis named `other`.
     """
     line = {"color": INK, "dash": "dot", "width": 1.5}
     if axis == "x":

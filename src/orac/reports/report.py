@@ -1,8 +1,9 @@
 """Write a report on runs as an HTML page, as markdown or LaTeX tables, or as CSV.
 
-This module also makes the tables of a report. They show the delivered policies, the results
-with intervals over seeds, the winners, the environment's own metrics, the interquartile
-means, the training, the differences between the configs, and the runs.
+This module also makes most of the tables of a report. They show the delivered policies, the
+results with intervals over seeds, the winners, the environment's own metrics, the
+interquartile means, the training, and the runs. The table of the differences between the
+configs is in `compare`.
 """
 
 import os
@@ -266,7 +267,10 @@ def _mean_cells(
 
 
 def _training_table(groups: Sequence[Group]) -> Table | None:
-    """Return a table of the training: steps, episodes, costs, minutes and speed."""
+    """Return a table of the training: steps, episodes, costs, minutes and speed.
+
+    Groups that have only saved evaluations are left out. Returns None if no group is left.
+    """
     env_id = groups[0].env_id
     groups = [g for g in groups if not all(run.is_saved_evaluation for run in g.runs)]
     if not groups:

@@ -42,11 +42,12 @@ LEVEL = 0.95
 BANDS = ("interval", "half-std")
 """Kinds of bands: 95 % interval of the mean, or half a standard deviation each way."""
 BOOTSTRAP_DRAWS = 2_000_000
-"""Maximum number of episodes drawn for a bootstrap interval, unless 40 resamples, the minimum,
-have more episodes."""
+"""Maximum number of episodes drawn for a bootstrap interval. At least 40 resamples are drawn,
+even if this is exceeded."""
 _NON_NEGATIVE = ("cost", "length", "episodes", "train/", "constraint/multiplier")
 """Prefixes of the keys of numbers that normally are not negative."""
 _EPISODE_COLUMNS = ("env_steps", "episode", "reward", "length")
+"""Columns of evaluations.csv that are neither costs nor the environment's own metrics."""
 
 SeedValues = Mapping[str, np.ndarray]
 """Arrays with one value per evaluated run of a group, by key."""
@@ -64,6 +65,7 @@ class Metric:
     """Key of the number in the summary of an evaluation."""
     title: str
     better: Better = "lower"
+    """Better direction; empty if there is none."""
     cost: str = ""
     """Name of a cost if the metric is its constrained risk; otherwise empty."""
     low: float = -math.inf
@@ -99,7 +101,7 @@ def _cvar_title(noun: str, tail: float) -> str:
 
 
 def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
-    """Return the metrics that training optimises: the reward and each constrained risk."""
+    """Return the metrics of the training's objective: the reward and each constrained risk."""
     found = [REWARD]
     titles: dict[str, set[str]] = {}
     for constraint in constraints_of(groups):
@@ -121,8 +123,8 @@ def objective_metrics(groups: Sequence[Group]) -> list[Metric]:
 def env_metrics(env_id: str, values: Sequence[SeedValues]) -> list[Metric]:
     """Return the environment's own metrics that occur in `values`, the groups' `seed_values`.
 
-    If the environment does not declare a metric, its title is its name, and neither high nor
-    low values are better.
+    A metric that the environment does not declare has its name as title, and no better
+    direction.
     """
     declared = _declared_metrics(env_id)
     keys = dict.fromkeys(k for known in values for k in known if k.startswith("env/"))
@@ -159,9 +161,10 @@ def common_tails(groups: Sequence[Group]) -> dict[str, list[float]]:
 def valid_range(key: str, values: np.ndarray, group: Group) -> tuple[float, float]:
     """Return the range in which a mean of the values must lie.
 
-    Shares are in [0, 1], and the environment's own metrics in their declared range. Counts
-    and costs are at least 0, unless one of the values is negative. Lengths and costs are at
-    most the maximum that the group's environment declares, unless a value is larger.
+    Shares are in [0, 1], and the environment's own metrics in their declared range. Costs,
+    lengths, counts and multipliers are at least 0, unless one of the values is negative.
+    Lengths and costs are at most the maximum that the group's environment declares, unless a
+    value is larger.
     """
     if key.endswith("/violation_rate"):
         return 0.0, 1.0
@@ -233,9 +236,10 @@ def seed_values(
 def seed_mean(
     values: SeedValues, key: str, group: Group, statistic: Statistic = mean_interval
 ) -> Interval | None:
-    """Return the mean of `values[key]` over seeds; None if a seed has no such number.
+    """Return the mean of `values[key]` over seeds, with its interval.
 
-    `statistic` can be another function, such as `interquartile_mean`.
+    Returns None if a seed has no such number. `statistic` can be another function, such as
+    `interquartile_mean`.
     """
     numbers = values.get(key, np.empty(0))
     if not len(numbers) or not np.isfinite(numbers).all():
@@ -354,8 +358,8 @@ def average_curves(
 ) -> Curve:
     """Return the mean over seeds and its band at every step at which a seed has a value.
 
-    The band is clipped to the range that `valid_range` finds for `key`, the key of the
-    number. `band` is one of `BANDS`.
+    The band is clipped to the range that `valid_range` returns for `key`, the key of the
+    number that the curves show. `band` is one of `BANDS`.
     """
     steps = np.unique(np.concatenate([[], *(steps for steps, _ in curves)]))
     values = np.full((len(curves), len(steps)), np.nan)

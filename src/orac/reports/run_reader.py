@@ -38,7 +38,7 @@ COLUMNS = {
     "timings": ("env_steps", "train_seconds", "evaluate_seconds", "steps_per_second"),
     "evaluations": ("env_steps", "episode", "reward", "length"),
 }
-"""Columns that each log of a run must have."""
+"""Columns that these logs of a run must have, unless the file is missing or empty."""
 MAX_CSV_BYTES = 1 << 31
 MAX_HEADER_BYTES = 1 << 20
 MAX_CELLS = 100_000_000
@@ -66,9 +66,9 @@ class DeliveredPolicy:
     bounds: tuple[float, ...] = ()
     """Upper bound of the risk per constraint; empty if the policy is not certified."""
     confidence: float = 0.0
-    """Confidence of the bounds."""
+    """Confidence of the bounds; 0 if the policy is not certified."""
     refused: bool = False
-    """Whether the run was tested for a certificate and got none."""
+    """Whether `orac certify` tested the run and certified no policy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +139,10 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun(Run):
-    """A run from the record of a study, which has only a summary of each evaluation.
+    """A run that was read from the record of a study.
 
-    The episodes of the evaluations are not known, and `metrics` and `timings` have one row.
+    A record has a summary of each evaluation but not its episodes. `metrics` and `timings`
+    have one row.
     """
 
     row: dict[str, Any] = field(default_factory=dict)
@@ -232,7 +233,7 @@ def cost_names(groups: Iterable[Group]) -> list[str]:
 
 
 def constraints_of(groups: Sequence[Group]) -> list[Constraint]:
-    """Return the constraints of all groups, in which a constraint may occur repeatedly."""
+    """Return the constraints of all groups. The same constraint may occur several times."""
     return [constraint for group in groups for constraint in group.config.constraints]
 
 
@@ -286,7 +287,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         lacking = [x for x in COLUMNS[name] if logs[name] and x not in logs[name]]
         if lacking:
             raise ValueError(
-                f"{path / name}.csv must have a column {lacking[0]}. Restore the file."
+                f"{path / name}.csv must have the column {lacking[0]}, but it is missing. "
+                "Restore the file."
             )
         steps = np.asarray(logs[name].get("env_steps", 0))
         if not ((steps >= 0) & (steps < MAX_STEP) & (steps % 1 == 0)).all():
@@ -306,8 +308,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def check_episode_numbers(evaluations: Columns, file: Path) -> None:
     """Raise an error unless the episodes of each evaluation are numbered 0, 1, 2, ...
 
-    Otherwise, an evaluation with missing rows, or with rows that were copied from elsewhere,
-    would be used without a warning.
+    This finds rows that were copied from elsewhere, and rows that are missing, except at the
+    end of an evaluation.
     """
     steps, numbers = evaluations["env_steps"], evaluations["episode"]
     rows = np.arange(len(steps))
@@ -346,8 +348,9 @@ def check_meta(meta: dict[str, Any], file: Path) -> None:
 def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
     """Return the policy that a run delivers, as described by the files of the run.
 
-    It is the certified policy if there is one, and otherwise the policy of delivered.json.
-    Returns None if neither file exists, or if the policy was not measured yet.
+    It is the certified policy if certificate.json has one, and otherwise the policy of
+    delivered.json. Returns None if there is no certified policy and delivered.json is
+    missing, does not fit the run (`delivered_problem`) or has no measured policy.
     """
     record, certificate = read_delivered(path), valid_certificate(path)
     if delivered_problem(path, config):
@@ -404,8 +407,8 @@ def delivered_problem(path: Path, config: Config) -> str:
     step, written = record.get("step", 0), record.get("written_at_step", MAX_STEP)
     if is_number(step) and is_number(written) and step > written:
         return (
-            f"{file} is ignored, because it was written at step {written:,} about a policy "
-            f"of step {step:,}."
+            f"{file} is ignored, because it describes a policy of step {step:,}, but was "
+            f"written at step {written:,}."
         )
     return ""
 
@@ -430,7 +433,7 @@ def read_columns(file: Path) -> Columns:
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"{file} must not have a column twice, but {twice} is there twice. Restore the "
+            f"{file} must have each column once, but {twice} is there twice. Restore the "
             "file."
         )
     if not body:
@@ -563,9 +566,10 @@ def _run_notes(run: Run) -> list[str]:
     """Return notes on an unfinished run, missing evaluations and non-finite episodes."""
     notes = []
     if not run.finished:
+        used = "; its last evaluation is used" if len(run.evaluation_steps) else ""
         notes.append(
-            f"{run.path} is at step {run.steps:,} of {run.config.training.total_steps:,}; "
-            "its last evaluation is used."
+            f"{run.path} is at step {run.steps:,} of "
+            f"{run.config.training.total_steps:,}{used}."
         )
     if not len(run.evaluation_steps):
         notes.append(f"{run.path} has no evaluation and is left out of the tables.")

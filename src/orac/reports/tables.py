@@ -34,9 +34,10 @@ class Table:
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits, or as a dash if it is not finite.
+    """Format a number as text; the text is a dash if the number is not finite.
 
-    Whole numbers, and numbers with an absolute value of at least 1000, have no decimals.
+    Numbers with an absolute value of at least 1000 are rounded to a whole number. Other
+    numbers that are not whole are rounded to four significant digits.
     """
     if not math.isfinite(value):
         return "–"
@@ -45,9 +46,9 @@ def number(value: float) -> str:
 
 
 def span(values: Sequence[float]) -> str:
-    """Format the range of some values.
+    """Format the smallest and the largest value, as in `2 to 5`.
 
-    The text is one number if all are equal, and a dash if there are none.
+    The text is a single number if both look the same, and a dash if there are no values.
     """
     if not values:
         return "–"
@@ -58,8 +59,8 @@ def span(values: Sequence[float]) -> str:
 def cell(interval: Interval | None) -> str:
     """Format a mean with its interval; None becomes a dash.
 
-    There is no interval for one seed, or if all seeds have the same value. In the second
-    case, the cell says so.
+    With one seed, there is no interval. If all seeds have the same value, there is none
+    either, and the cell says why.
     """
     if interval is None:
         return "–"

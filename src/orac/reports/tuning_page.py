@@ -1,6 +1,7 @@
 """Make the HTML page of `orac tune`.
 
-Its charts show the reward of the trials against their risks and their parameters.
+One chart per constraint shows the reward of each trial against its risk. One chart per
+parameter shows the reward against the parameter's value.
 """
 
 import html
@@ -18,7 +19,7 @@ WITHIN, ABOVE = "within the limits", "above a limit"
 
 @dataclass(frozen=True)
 class Point:
-    """One finished trial."""
+    """Result of one trial that finished all of its steps."""
 
     number: int
     reward: float
@@ -26,7 +27,7 @@ class Point:
     feasible: bool
     """Whether all risks are within their limits."""
     values: dict[str, Any]
-    """Value of each parameter by its name."""
+    """Value of each parameter by its name, in the form that Optuna stores."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Axis:
     log: bool = False
     """Whether the axis is logarithmic."""
     choices: tuple[str, ...] = ()
+    """Values of the parameter as JSON text, in the order of the axis; empty for a range."""
 
 
 def make_page(
@@ -49,7 +51,7 @@ def make_page(
     limits: Sequence[tuple[str, float]],
     config: str,
 ) -> str:
-    """Return the whole page as text.
+    """Return the whole page as HTML.
 
     `limits` has the name and the limit of each constraint. `config` is the best config as
     YAML, or empty if no trial is within the limits.
@@ -94,7 +96,8 @@ def shown_value(value: Any) -> str:
 def _traces(points: Sequence[Point], xs: Sequence[Any]) -> list[dict[str, Any]]:
     """Return plotly traces of the trials, with `xs` as their x values.
 
-    One trace has the trials within the limits, and one has those above a limit.
+    One trace has the trials within the limits, and one has those above a limit. Trials
+    without an x value (None) are left out.
     """
     styles = (
         (True, WITHIN, {"color": COLOURS[0], "size": 8}),

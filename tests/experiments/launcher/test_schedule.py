@@ -143,7 +143,7 @@ def test_interrupt_lets_workers_save_and_the_same_call_continues(tmp_path):
     assert line.endswith("saves a checkpoint. Ctrl-C again stops them without saving.")
     assert exit_code(outcomes, lines.append) == UNFINISHED
     assert lines[-1].startswith(
-        "3 of 3 runs are not finished, and 2 of these have taken steps, which are saved."
+        "3 of 3 runs are not finished. The steps of 2 of these are saved."
     )
     reached = {seed: step for sign, seed, step in journal(tmp_path) if sign == "-"}
     assert set(reached) == {"0", "1"} and all(int(s) > 0 for s in reached.values())
@@ -189,7 +189,7 @@ def test_directory_of_a_run_with_other_settings_raises(tmp_path):
     (path,) = tmp_path.glob("**/seed-000")
     command = f"To train it further, type: orac resume {path} --total-steps 500"
     assert str(caught.value).endswith(command)
-    with pytest.raises(ValueError, match=r"or move one of them\.$"):
+    with pytest.raises(ValueError, match=r"or move the existing run\.$"):
         check_plan(plan(tmp_path, (0,), steps=300))
 
 

@@ -3,7 +3,7 @@
 A task starts the same worker process as `processes.py`. So on the same kind of machine and with
 the same number of threads, the two backends give bit-identical results. Checkpoints are
 written below `out`, which must be a path that every node can reach. If a node or a Ray
-worker is lost, Ray starts the task again elsewhere, and the run continues from its last
+worker is lost, Ray starts the task again, and the run continues from its last
 checkpoint. Ray is an optional dependency (extra `ray`) and is imported only when this backend
 is used.
 """

@@ -95,7 +95,7 @@ class PlannedRun:
             return 0
 
     def threads(self, default: int) -> int:
-        """Return the threads with which the run was started; `default` for a new run."""
+        """Return the number of threads with which the run was started; `default` for a new run."""
         return threads_of(self.path) or default
 
     def to_order_json(self, threads: int, trackers: Sequence[str]) -> str:
@@ -158,18 +158,18 @@ class Backend(Protocol):
 
 
 REPEAT_SETTINGS = (
-    "Repeat the settings of the existing run, choose another --out, or move one of "
-    "them."
+    "Repeat the settings of the existing run, choose another --out, or move the "
+    "existing run."
 )
-"""Advice if a folder holds a run with other settings."""
+"""Advice if a folder already has a run with other settings."""
 
 
 def check_plan(runs: Sequence[PlannedRun], advice: str = REPEAT_SETTINGS) -> None:
     """Raise a `ValueError` if the directories of the runs conflict.
 
-    Every run needs its own directory. It must differ only in its seed from the runs that are
-    already in the same folder, because a table shows them as one row. `advice` says what to
-    do if it differs in more.
+    Every run needs its own directory. The runs in one folder, including those that are
+    already there, must differ only in their seeds, because a table shows them as one row.
+    `advice` says what to do if they differ in more.
     """
     planned: dict[Path, PlannedRun] = {}
     on_disk: dict[Path, dict[Path, Config]] = {}
@@ -201,7 +201,7 @@ def check_same_settings(
 ) -> None:
     """Raise a `ValueError` if a config differs from others in more than the seed.
 
-    `subject` names the run of `config` in the message, and `others` has the configs of other
+    `subject` names the run with this config in the message. `others` has the configs of other
     runs by their paths.
     """
     for path, other in others.items():
@@ -232,10 +232,10 @@ def run_all(
 ) -> list[Outcome]:
     """Train all runs that are not finished, and return the outcomes in the order of `runs`.
 
-    A run whose process is killed is started once more from its last checkpoint. `signals`
-    is the list that a `with stop_signals()` around this call yields, if there is one. The
-    progress is shown by `bar`, or logged if `bar` is None. `when_finished` is called first
-    with the runs that were finished before, and then with every run as soon as it is finished.
+    A run whose process is killed is started once more from its last checkpoint. If this call
+    is inside `with stop_signals()`, `signals` is the list that it yields. The progress is
+    shown by `bar`, or logged if `bar` is None. `when_finished` is called first with the runs
+    that were finished before, and then with every run as soon as it is finished.
     """
     check_plan(runs)
     outcomes = [Outcome(run, "finished") for run in runs if run.is_complete()]

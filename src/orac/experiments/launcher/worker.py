@@ -116,7 +116,7 @@ def train_or_resume(order: dict[str, Any], parent_gone: threading.Event) -> bool
 def _resume_when_free(
     path: Path, options: dict[str, Any], parent_gone: threading.Event
 ) -> "Agent":
-    """Resume a run; wait while an earlier process of the run is still saving it."""
+    """Resume a run. Wait first if an earlier process is still saving it."""
     from orac.api import resume
     from orac.runs.directory import RunInUse
 
