@@ -146,3 +146,14 @@ def test_an_array_that_numpy_would_repeat_is_refused(name, shape):
     arrays[name] = np.zeros(shape, np.float32)
     with pytest.raises(ValueError, match=f"{name} of the policy does not have the sha"):
         Policy(arrays)
+
+
+@pytest.mark.parametrize(
+    "observation", [["1", "2"], np.array(["1", "2"], object), [b"1", b"2"], [1j, 2.0]]
+)
+def test_texts_and_complex_numbers_are_not_observations(observation):
+    with pytest.raises(ValueError, match="must be an array of 2 real numbers"):
+        observation_rows(observation, 2)
+    structure = {"kind": "dict", "parts": {"a": {"kind": "box", "shape": [2]}}}
+    with pytest.raises(ValueError, match="must be an array of shape"):
+        flatten({"a": observation}, structure)

@@ -152,10 +152,10 @@ def observation_rows(observation, size, structure=None):
     if structure is not None and _has_structure(observation, size, structure):
         observation = flatten(observation, structure)
     try:
-        rows = np.asarray(observation, np.float32)
+        rows = _to_float32(observation)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"observation must be an array of {size} numbers or a batch of such rows, got "
+            f"observation must be an array of {size} real numbers or a batch of such rows, got "
             f"a {type(observation).__name__}. Flatten a Dict or Tuple observation first, "
             "for example with gymnasium.spaces.flatten."
         ) from error
@@ -171,6 +171,20 @@ def observation_rows(observation, size, structure=None):
             "the sensor or the environment that returned it."
         )
     return rows
+
+
+def _to_float32(observation):
+    """Return an observation as float32.
+
+    Texts and complex numbers raise an error, because NumPy would convert the text "1" to a
+    number and drop the imaginary part.
+    """
+    array = np.asarray(observation)
+    if array.dtype.kind in "SUc":
+        raise TypeError(f"{array.dtype} is not a type of real numbers")
+    if array.dtype.kind == "O" and any(isinstance(x, str | bytes) for x in array.flat):
+        raise TypeError("a text is not a number")
+    return np.asarray(observation, np.float32)
 
 
 def _has_structure(observation, size, structure):
@@ -219,7 +233,7 @@ def flatten(observation, structure, name="observation"):
         return np.concatenate(rows, axis=-1)
     shape = tuple(structure["shape"])
     try:
-        array = np.asarray(observation, np.float32)
+        array = _to_float32(observation)
     except (TypeError, ValueError, OverflowError) as error:
         raise _misfit(name, structure, observation) from error
     batch = array.ndim - len(shape)

@@ -1,5 +1,6 @@
 """Tests of the command line: error messages, exit codes and start-up."""
 
+import signal
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 import orac
 from helpers.command_examples import ENV
+from orac.cli import main as main_module
 from orac.cli.main import COMMANDS, main
 
 INVALID = [
@@ -280,3 +282,18 @@ def test_a_reader_that_stops_early_causes_no_error(arguments):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+def test_more_ctrl_c_do_not_change_the_exit_code(monkeypatch, capsys):
+    def stop(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["orac", "agents"])
+    monkeypatch.setattr(main_module, "prepare", stop)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main() == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "\nStopped.\n"

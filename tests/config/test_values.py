@@ -12,7 +12,7 @@ import typing
 import pytest
 
 from orac.config import overrides, presets, serialization
-from orac.config.schema import Config
+from orac.config.schema import AgentConfig, Config
 from orac.config.validation import FLOAT32_MAX, MAX_COUNT, Range
 from orac.experiments.sweep import parse_grid
 
@@ -164,3 +164,9 @@ def test_a_wrong_value_in_a_grid_is_one_sentence(grid):
         return
     # A number is a name too; nothing else is accepted.
     assert grid in ({"name": 3.5}, {"name": None}) and study.cases and seeds
+
+
+def test_a_network_has_at_most_16_hidden_layers():
+    AgentConfig(hidden_sizes=(8,) * 16)
+    with pytest.raises(ValueError, match=r"hidden_sizes must have .* at most 16, got"):
+        AgentConfig(hidden_sizes=(8,) * 300)

@@ -14,7 +14,13 @@ import pytest
 from helpers.run_examples import Replay, assert_same_bits, make_replay, make_state
 from orac.runs import replay_segments
 from orac.runs.atomic_io import DamagedFileError, DiskError
-from orac.runs.checkpoint import Checkpoints, _canonical
+from orac.runs.checkpoint import (
+    Checkpoints,
+    Manifest,
+    _canonical,
+    decode_manifest,
+    encode_manifest,
+)
 
 CAPACITY = 40
 TEMPLATE, EMPTY = make_state(0), make_replay(0, CAPACITY)
@@ -390,3 +396,14 @@ def test_a_late_checkpoint_is_as_cheap_as_an_early_one(tmp_path):
     assert late < 2 * early + 0.02
     # It takes less than 50 ms on an idle disk; the rest is for busy machines.
     assert late < 0.3
+
+
+def test_a_manifest_with_too_many_values_is_neither_read_nor_written(tmp_path):
+    data = b'{"extra":[' + b"[]," * 1_000_001 + b"0]}"
+    with pytest.raises(DamagedFileError) as error:
+        decode_manifest(tmp_path / "step-000000000001.json", data)
+    assert "too many values" in str(error.value.__cause__)
+    with pytest.raises(
+        ValueError, match="Return arrays instead of lists from get_state"
+    ):
+        encode_manifest(Manifest(1, "0" * 64, None, {"x": [0] * 2_000_001}))

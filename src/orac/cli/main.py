@@ -9,6 +9,7 @@ import argparse
 import importlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(map(printable, lines)), file=sys.stderr)
         return 1
     except KeyboardInterrupt as stopped:
+        if arguments is None:
+            # Another Ctrl-C must not end the program with another exit code.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         notes = getattr(stopped, "__notes__", ())
         print("\n" + " ".join(["Stopped.", *notes]), file=sys.stderr)
         return 130

@@ -32,6 +32,8 @@ Positive = Annotated[float, Range(0, open_low=True)]
 Fraction = Annotated[float, Range(0, 1, open_low=True)]
 MAX_INT = 2_000_000_000
 """Maximum of a count, because the device counts with 32-bit integers."""
+MAX_LAYERS = 16
+"""Maximum number of hidden layers. Hundreds of them would take minutes to compile."""
 Count = Annotated[int, Range(1, MAX_INT)]
 CountFromZero = Annotated[int, Range(0, MAX_INT)]
 SMALLEST_TAIL = 1e-5
@@ -492,10 +494,11 @@ class AgentConfig:
                 f"{self.encoder!r}. In Python you can pass the pair as encoder=(init, apply)."
             )
         needed = 2 if self.risk_form == "implicit" else 1
-        if len(self.hidden_sizes) < needed:
+        if not needed <= len(self.hidden_sizes) <= MAX_LAYERS:
             raise ValueError(
                 f"agent.hidden_sizes must have at least {needed} entries for risk_form "
-                f"{self.risk_form!r}, got {self.hidden_sizes}."
+                f"{self.risk_form!r} and at most {MAX_LAYERS}, got "
+                f"{shown(self.hidden_sizes)}."
             )
 
     @property

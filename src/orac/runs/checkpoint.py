@@ -45,6 +45,9 @@ from orac.runs.replay_segments import (
 FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 28
 """Maximum size of a manifest, which also holds the states of environments on the host."""
+MAX_MANIFEST_VALUES = 2_000_000
+"""Maximum number of values in a manifest, because each needs about 25 times the memory of its
+text. An array is one value."""
 NOT_SAVED = "left out"
 """Value of `Manifest.replay` if the run has a replay but the checkpoint does not."""
 CHECKPOINT_FILE = re.compile(
@@ -83,7 +86,19 @@ def encode_manifest(manifest: Manifest) -> str:
         raise TypeError(
             f"A checkpoint's extra must be JSON-serialisable: {error}."
         ) from error
-    return _canonical(content)
+    text = _canonical(content)
+    if _count_values(text.encode()) > MAX_MANIFEST_VALUES:
+        raise ValueError(
+            f"a checkpoint must have at most {MAX_MANIFEST_VALUES:,} values in addition to "
+            "its arrays, but the state of the environments has more. Return arrays "
+            "instead of lists from get_state."
+        )
+    return text
+
+
+def _count_values(data: bytes) -> int:
+    """Return an upper bound on the number of values in a JSON text, which it does not parse."""
+    return sum(data.count(sign) for sign in (b",", b"[", b"{"))
 
 
 def _canonical(content: dict[str, Any]) -> str:
@@ -96,6 +111,8 @@ def _canonical(content: dict[str, Any]) -> str:
 def decode_manifest(path: Path, data: bytes) -> Manifest:
     """Read the text of a manifest and check it; `path` is only for error messages."""
     try:
+        if _count_values(data) > MAX_MANIFEST_VALUES:
+            raise ValueError("it has too many values")
         text = data.decode()
         content = read_json(text)
         whole = "checksum" in content and _canonical(content) == text

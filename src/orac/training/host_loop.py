@@ -7,6 +7,7 @@ never copied.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -16,15 +17,16 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from orac.config.schema import Config
+from orac.config.validation import NonFiniteError
 from orac.core import agent as agent_core
 from orac.core.agent import PolicyState
 from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import (
+    CHECKED_VALUES,
     Episodes,
     HostPolicy,
-    check_finite,
     roll_out_host,
 )
 from orac.policy import Policy
@@ -140,7 +142,8 @@ class HostRunner:
             act = self._compiled_policy(policy)
         env = self.evaluation_env
         shared = env is self.env
-        env_state = self.env.get_state() if shared else None
+        # This is a copy, because the user's get_state may return what the episodes change.
+        env_state = deepcopy(self.env.get_state()) if shared else None
         rolled = roll_out_host(key, act, env, episodes, not deterministic)
         if shared:
             # The episodes were played in the training environment. Restore its state, or
@@ -155,7 +158,11 @@ class HostRunner:
         def act_on_host(rows: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
             optional = () if noise is None else (noise.astype(np.float32),)
             action = np.asarray(act(policy, rows, *optional))
-            check_finite(np.where(np.isfinite(action).all(axis=1), 0, 2))
+            if not np.isfinite(action).all():
+                what, advice = CHECKED_VALUES[1]
+                raise NonFiniteError(
+                    f"{what} was not finite, so there is no result. {advice}"
+                )
             return action
 
         return act_on_host

@@ -15,9 +15,11 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
-from helpers.gym_probes import Counter
+from helpers.gym_probes import Counter, Odd
 from orac.envs.gym_adapter.make import check_environment, make_host
+from orac.envs.gym_adapter.metadata import make_flatten
 
 BAD_STEP = 4
 
@@ -227,3 +229,31 @@ def test_a_second_interrupt_ends_a_step_or_a_reset_that_hangs(call):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "Stopping at the next log row" in errors and "Traceback" not in errors
+
+
+@pytest.mark.parametrize("values", [["1", "2"], [1j, 2.0]])
+@pytest.mark.parametrize("ready_made", [False, True])
+def test_texts_and_complex_numbers_are_not_observations(values, ready_made):
+    env = Odd(result=lambda observation, *rest: (np.array(values), *rest))
+    flatten = make_flatten(env.observation_space, "Odd")[1]
+    with pytest.raises(ValueError, match="which is not made of real numbers"):
+        flatten(np.array(values))
+    options = {"cost_names": ["cost"], "episode_length": 9}
+    host = make_host(SyncVectorEnv([Odd]) if ready_made else env, **options)
+    host.reset(seed=0)
+    with pytest.raises(ValueError, match="which is not made of real numbers"):
+        if ready_made:
+            host._flatten_batch(np.array([values]))
+        else:
+            host.step(np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize("error", [EOFError, ConnectionError])
+def test_errors_of_the_environment_itself_are_passed_on(error):
+    def fail(time):
+        raise error("the simulator does not answer")
+
+    host = make_host(Odd(report=fail), cost_names=["cost"], episode_length=9)
+    host.reset(seed=0)
+    with pytest.raises(error, match="the simulator does not answer"):
+        host.step(np.zeros((1, 1), np.float32))

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.synthetic_runs import make_config
 from orac.experiments.launcher import processes, schedule
-from orac.experiments.launcher.processes import Processes
+from orac.experiments.launcher.processes import Processes, WorkerProcess
 from orac.experiments.launcher.schedule import PlannedRun, check_plan, run_all
 from orac.experiments.launcher.worker import STOPPED
 from orac.experiments.run_study import UNFINISHED, exit_code
@@ -245,3 +245,12 @@ def test_default_number_of_jobs_divides_the_processors(monkeypatch):
     assert Processes()._jobs == 8
     assert Processes(threads=3)._jobs == 2
     assert Processes(threads=16)._jobs == 1
+
+
+def test_the_failure_of_a_worker_has_no_name_of_an_internal_class(tmp_path):
+    line = "orac.runs.directory.RunInUse: runs/x is in use by process 7."
+    program = (sys.executable, "-c", f"print({line!r}); raise SystemExit(1)")
+    worker = WorkerProcess(tmp_path, "{}", program)
+    worker.process.wait()
+    status, error = worker.result() or ("", "")
+    assert status == "failed" and error.startswith("runs/x is in use by process 7. (")

@@ -239,6 +239,7 @@ def make_flatten(space: Any, name: str) -> tuple[int, Callable[[Any], np.ndarray
                 f"{name} returned an observation of shape {array.shape}, but its "
                 f"observation_space has the shape {shape}. Make the two agree."
             )
+        check_numbers(array, name)
         try:
             return array.astype(np.float32, copy=False).reshape(-1)
         except (TypeError, ValueError) as error:
@@ -247,3 +248,15 @@ def make_flatten(space: Any, name: str) -> tuple[int, Callable[[Any], np.ndarray
             ) from error
 
     return size, flatten_one
+
+
+def check_numbers(array: np.ndarray, name: str) -> None:
+    """Raise a `ValueError` if an observation has texts or complex numbers.
+
+    NumPy would convert the text "1" to a number, and would drop an imaginary part.
+    """
+    if array.dtype.kind in "SUc":
+        raise ValueError(
+            f"{name} returned an observation of type {array.dtype}, which is not made of "
+            "real numbers. Return an array of the type of its observation_space."
+        )

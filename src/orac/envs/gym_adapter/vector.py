@@ -43,6 +43,7 @@ from orac.envs.gym_adapter.costs import (
 )
 from orac.envs.gym_adapter.metadata import (
     EnvMetadata,
+    check_numbers,
     checked_action_space,
     make_flatten,
 )
@@ -258,10 +259,11 @@ class HostEnv:
             yield
         except (EOFError, ConnectionError) as error:
             vector: Any = self.vector.unwrapped
-            if isinstance(vector, AsyncVectorEnv):
-                # Without this, closing would wait for an answer that never comes.
-                vector._state = AsyncState.DEFAULT
-                vector.close(terminate=True)
+            if not isinstance(vector, AsyncVectorEnv):
+                raise  # It is an error of the environment itself.
+            # Without this, closing would wait for an answer that never comes.
+            vector._state = AsyncState.DEFAULT
+            vector.close(terminate=True)
             raise ValueError(
                 f"The process of an environment ended in {place}: it was killed, ran "
                 "out of memory or called exit. Train with vectorization='sync' to see why."
@@ -347,6 +349,7 @@ class HostEnv:
                 f"{self.spec.name} returned observations of shape {array.shape}, but its "
                 f"spaces have the shape {self._box_shape}. Make the two agree."
             )
+        check_numbers(array, self.spec.name)
         # This is always a copy, because a vector environment may write its next batch into
         # the same array.
         return array.astype(np.float32).reshape(self.num_envs, -1)

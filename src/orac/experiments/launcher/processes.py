@@ -9,6 +9,7 @@ executed in parallel too.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -94,6 +95,8 @@ class WorkerProcess:
             text = log.read().decode(errors="replace")
         lines = [line for line in text.split("\n") if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
+        # The traceback of an error of orac itself starts with the module of its class.
+        last = re.sub(r"^orac\.[\w.]+: ", "", last)
         return "failed", f"{last} ({self.log})"
 
 
