@@ -180,7 +180,9 @@ def test_a_checkpoint_that_is_not_finite_is_skipped_as_a_damaged_one(tmp_path):
 def test_episodes_that_are_not_finite_are_no_evaluation(name):
     values = {"reward": np.ones(3), "cost": np.ones((3, 1))}
     values[name][1] = np.nan
-    with pytest.raises(NonFiniteError, match=rf"the {name} of .* episode 1 is not"):
+    with pytest.raises(
+        NonFiniteError, match=rf"the {name} of .* in episode 1 it is not"
+    ):
         Episodes(**values, length=np.ones(3, int))
 
 
@@ -303,7 +305,7 @@ def test_a_checkpoint_with_other_content_is_refused_in_a_sentence(run, key, valu
 
     class Stored(Checkpoints):
         def load_latest(self, *templates):
-            return LoadedCheckpoint(60, run.runner.state, (), extra, True, ())
+            return LoadedCheckpoint(60, run.runner.state, (), extra, True, (), "")
 
     with RunDirectory.open(run.run_path) as folder:
         before = {x: x.read_bytes() for x in folder.path.glob("*.csv")}
@@ -411,10 +413,13 @@ def repeat_size(members):
         (lambda members: [*members.items()], ""),
         (repeat_member, "two members with the same name"),
         (repeat_size, "the key 'env_steps' twice"),
-        (in_sizes(cost_value_limits=[np.nan]), r"cost_value_limits .* 1 finite number"),
-        (in_sizes(cost_value_limits=[1.0, 2.0]), "1 finite number"),
-        (in_sizes(cost_value_limits="9"), "1 finite number"),
-        (in_sizes(cost_units=[np.inf]), r"cost_units .* 1 finite number"),
+        (
+            in_sizes(cost_value_limits=[np.nan]),
+            r"cost_value_limits .* one per constraint",
+        ),
+        (in_sizes(cost_value_limits=[1.0, 2.0]), "one per constraint"),
+        (in_sizes(cost_value_limits="9"), "one per constraint"),
+        (in_sizes(cost_units=[np.inf]), r"cost_units .* one per constraint"),
         (in_sizes(env_steps=10**12), "env_steps .* must be at most 2,000,000,000"),
     ],
 )

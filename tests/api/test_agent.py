@@ -71,7 +71,7 @@ BAD_OBSERVATIONS = [
     (np.zeros(4), "must have shape (3,) or (batch, 3), got (4,)"),
     (np.zeros((2, 2, 3)), "must have shape (3,) or (batch, 3), got (2, 2, 3)"),
     (1.0, "must have shape (3,) or (batch, 3), got ()"),
-    ("left", "must be an array of 3 numbers or a batch of such rows, got "),
+    ("left", "must be an array of 3 real numbers or a batch of such rows, got "),
     ([0.0, np.nan, 0.0], "must be finite"),
     ([[0.0] * 3, [0.0, 0.0, -np.inf]], "must be finite"),
 ]

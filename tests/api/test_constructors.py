@@ -118,7 +118,7 @@ WORDS_OF_ANOTHER_KIND = {
     "AGENT.evaluate(tails=[2.0])": "tail of risk measure 'cvar' must be in (0, 1]",
     "AGENT.evaluate(seed=2**32)": "the seed of an evaluation must be at most 4,294,967,295",
     "AGENT.predict([0, 0], deterministic=False, seed=2**70)": "seed must be at most 4,294,967,295",
-    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 numbers or a batch of "
+    "AGENT.predict({'a': 1.0})": "observation must be an array of 2 real numbers or a batch of "
     "such rows, got a",
 }
 

@@ -78,7 +78,7 @@ def test_live_picture_follows_the_training(agent):
     with LivePicture(agent, console, clock=lambda: next(now)) as show:
         agent.learn(callback=show, progress_bar=False)
     shown = stream.getvalue()
-    assert shown.count("never arrive; cost of the worst 5 %") >= 4
+    assert shown.count("never arrive; the worst 5 % cost") >= 4
     assert "\u25cf" in shown and "5 episodes from the corner, 25% trained" in shown
     assert shown.rstrip("\n").endswith("\x1b[?25h"), "the cursor is shown again"
 

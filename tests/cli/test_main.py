@@ -41,7 +41,7 @@ INVALID = [
     (["train", "--set=algo=orak"], "Did you mean 'orac'?"),
     (["train", "--set=algo=wcsac-lin"], "which belong to algo 'orac-iqn'"),
     (["train", "--set=agent.behaviour=actor"], "which belong to algo 'wcsac-iqn'"),
-    (["train", "--algo=sac", "--tail=0.1"], "an entry of constraints"),
+    (["train", "--algo=sac", "--tail=0.1"], "constraints has no entries"),
     (["train", "--set=constraints.0.name=a/b"], "It is used in the names of columns"),
     (["train", "--set=constraints.1.limit=5"], "an entry of constraints must be one"),
     (["train", "--set=constraints.0.risk=wang"], "Set risk_parameter"),

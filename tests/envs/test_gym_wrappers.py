@@ -248,7 +248,7 @@ def test_single_and_vector_wrapper_can_be_rendered():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: JaxEnv(GuardedMaze(), "human"), r"modes \[None, 'rgb_array'\]"),
+        (lambda: JaxEnv(GuardedMaze(), "human"), "must be None or 'rgb_array'"),
         (
             lambda: JaxEnv(Counter(), "rgb_array"),
             "render_mode of Counter must be None, got",

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -324,7 +323,5 @@ def test_the_progress_names_the_episodes_of_the_measured_risk(kind, shown):
     metrics = {f"constraint/{name}/cost": 1.0 for name in names}
     metrics |= {"train/reward": 0.0, "train/cost": 0.0}
     metrics |= {"measured/risk/cost": np.nan, "measured/episodes": 22.0}
-    spec = SimpleNamespace(cost_names=("cost",))
-    runner = SimpleNamespace(config=config, spec=spec)
-    values = progress_values(metrics, runner, Counters())
+    values = progress_values(metrics, config, ("cost",), Counters())
     assert values["measured risk"] == shown and "episodes" not in values

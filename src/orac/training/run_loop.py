@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -207,7 +207,9 @@ def run_loop(
                 step, length * num_envs, trained - started, evaluated - trained
             )
             if progress:
-                progress.update(step, progress_values(metrics, runner, counters))
+                names = runner.spec.cost_names
+                values = progress_values(metrics, runner.config, names, counters)
+                progress.update(step, values)
                 if episodes is not None:
                     progress.notes(
                         notes.evaluation_notes(
@@ -343,7 +345,10 @@ def steer_run(
 
 
 def progress_values(
-    metrics: Mapping[str, float], runner: Runner, counters: Counters
+    metrics: Mapping[str, float],
+    config: Config,
+    cost_names: Sequence[str],
+    counters: Counters,
 ) -> dict[str, float | str]:
     """Return the values to show in the progress bar.
 
@@ -352,10 +357,9 @@ def progress_values(
     the risk is measured in the window of recent episodes, and otherwise in the last
     evaluation.
     """
-    config = runner.config
     reward: dict[str, float | str] = {"reward": metrics["train/reward"]}
-    if runner.spec.cost_names:
-        column = cost_column(runner.spec.cost_names[0])
+    if cost_names:
+        column = cost_column(cost_names[0])
         reward["cost"] = metrics[f"train/{column}"]
     if not config.constraints:
         return reward

@@ -308,7 +308,7 @@ TABLE = [
     Bad(
         "observation of strings",
         observing(np.array(["low", "high"]), Box(0, 1, (2,))),
-        "not made of numbers",
+        "real numbers",
     ),
     Bad(
         "NaN observation",
