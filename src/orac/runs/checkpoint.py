@@ -176,7 +176,7 @@ class LoadedCheckpoint(NamedTuple):
     differs from an uninterrupted one."""
     warnings: tuple[str, ...]
     """Sentences for the user."""
-    state_digest: str
+    state_digest: str = ""
     """Digest of the file with everything except the replay."""
 
 
