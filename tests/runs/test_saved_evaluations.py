@@ -46,7 +46,7 @@ def test_the_report_ranks_agents_and_baselines(root):
         for line in text.partition("## Who wins")[2].splitlines()
         if line.startswith("|")
     }
-    assert "short_path (rule)" not in rows["CVaR at 0.05 of cost"][0]
+    assert "short_path (rule)" not in rows["CVaR of cost at tail 0.05"][0]
     assert rows["reward"][0] != rows["reward (of those within their limit)"][0]
     assert "Best mean: " in text and "(Bonferroni)" in text
 

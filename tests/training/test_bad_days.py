@@ -126,11 +126,11 @@ def learn(agent, steps, out, **options) -> orac.Agent:
     return agent.learn(steps, out=out, progress_bar=False, trackers=(), **options)
 
 
-def resume(path) -> list[str]:
-    """Go on in a world without bad days; what was told."""
-    told: list[str] = []
-    orac.resume(path, Walk, progress_bar=False, trackers=(), log=told.append)
-    return told
+def resume(path, env=Walk) -> list[str]:
+    """Resume the run in an environment that is mended, and return what is logged."""
+    logged: list[str] = []
+    orac.resume(path, env, progress_bar=False, trackers=(), log=logged.append)
+    return logged
 
 
 def contents(path) -> dict[str, bytes]:
@@ -230,7 +230,7 @@ def test_an_error_of_the_environments_own_ends_with_the_way_back(
     path = agent.run_path
     (note,) = caught.value.__notes__
     assert note == f"{saved} Continue with: orac.resume({str(path)!r}, env=...)"
-    resume(path)
+    resume(path, type("Breaks", (Walk,), {}))
     assert contents(path) == whole
 
 

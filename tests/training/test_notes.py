@@ -103,7 +103,7 @@ def test_a_tail_with_too_few_episodes_for_the_window_is_noted():
     # episodes, and 50 episodes of 100 steps of the environment that is measured.
     config = make_config(Constraint("cost", limit=5.0, tail=0.01))
     (note,) = notes.start_notes(config, make_spec(), on_host=True)
-    assert "over a window of 1,000 episodes" in note and "only about 110" in note
+    assert "over a window of 1,000 episodes" in note and "Only about 110" in note
     assert "set evaluation.episodes to 334" in note
     assert "about 60" in notes.short_window(config, make_spec(), on_host=False)
     enough = replace(config, evaluation=replace(config.evaluation, episodes=334))
@@ -116,7 +116,7 @@ def test_a_single_environment_is_measured_in_half_of_its_episodes_unless_turned_
     for deployed, episodes in ((None, 110), (1, 110), (0, 60)):
         training = replace(single, deployed_envs=deployed)
         note = notes.short_window(replace(config, training=training), make_spec(), True)
-        assert f"only about {episodes} episodes," in note
+        assert f"Only about {episodes} are measured" in note
 
 
 def test_the_window_does_not_matter_if_the_multiplier_follows_the_critics():

@@ -445,8 +445,9 @@ def _registered(name: str) -> Any:
         if not (module or hint):
             hint = (
                 " If your own module or another package registers it, name that too: "
-                f"--env-id your_module:{bare} (in Python 'your_module:{bare}')."
+                f"--env-id your_module:{bare[:100]} (in Python 'your_module:{bare[:100]}')."
             )
         raise ValueError(
-            f"There is no environment {name!r}.{hint} (Gymnasium reports: {error})."
+            f"There is no environment {shown(name)}.{hint} (Gymnasium reports: "
+            f"{str(error)[:300]})."
         ) from error
