@@ -69,7 +69,7 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ([1], "a grid must be a mapping with envs, algos and seeds"),
+        ([1], "a grid must be a mapping with keys such as envs, algos and seeds"),
         ({"algo": "orac"}, "a key of the grid must be .* Did you mean 'algos'"),
         ({"algos": ["orak"]}, "algo must be one of .* Did you mean 'orac'"),
         ({"preset": "fats"}, "preset must be one of .* Did you mean 'fast'"),

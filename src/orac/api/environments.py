@@ -50,9 +50,9 @@ def make_runner(
 ) -> Runner:
     """Return a `DeviceRunner` for a JAX environment, and a `HostRunner` for any other.
 
-    If `cost_fn` is given, the ids of this package's JAX environments are made as Gymnasium
-    environments. `host_options` are arguments of `make_host`. JAX environments accept few or
-    none of them.
+    If `cost_fn` is given, an id of one of this package's JAX environments gives a Gymnasium
+    environment. `host_options` are arguments of `make_host`. Environments of Brax and MuJoCo
+    Playground accept only those in `BRAX_OPTIONS`, and other JAX environments none.
     """
     params = dict(config.env.params)
     if isinstance(env, str) and envs.is_jax_env(env) and cost_fn is None:
@@ -77,8 +77,8 @@ def make_runner(
             )
         if host_options.get("cost_bound") is not None:
             raise ValueError(
-                "cost_bound must be left out for a JAX environment, whose spec must declare "
-                f"it: cost_bounds is {env.spec.cost_bounds} there."
+                "cost_bound must be left out for a JAX environment. Set cost_bounds in its "
+                f"spec instead; it is {env.spec.cost_bounds} now."
             )
         for name in host_options:
             if name != "cost_bound":
@@ -169,7 +169,9 @@ def choose_env(config: Config, env: Any) -> Any:
 
 
 def is_env_id(env_id: str) -> bool:
-    """Return whether this is an environment's id: registered, or with a module's name."""
+    """Return whether this is the id of an environment: a registered one, or one with a prefix,
+    such as `my_envs:Cart-v0` or `brax:halfcheetah`.
+    """
     return ":" in env_id or env_id in gymnasium.registry or envs.is_jax_env(env_id)
 
 
@@ -221,5 +223,5 @@ def cost_bound_options(
 
 
 def exact_text(number: float) -> str:
-    """Return the shortest text from which exactly this number can be read."""
+    """Return a short text from which exactly this number can be read."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)

@@ -47,8 +47,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "sac-lag": Algorithm("scalar", "actor", "SAC-Lagrangian: a limit on the mean cost"),
     "orac-iqn": Algorithm("implicit", "optimistic", "ORAC, implicit quantiles"),
     "wcsac-iqn": Algorithm("implicit", "actor", "WCSAC, implicit quantiles"),
-    "orac-lin": Algorithm("dual", "optimistic", "ORAC, dual (linear) CVaR"),
-    "wcsac-lin": Algorithm("dual", "actor", "WCSAC, dual (linear) CVaR"),
+    "orac-lin": Algorithm("dual", "optimistic", "ORAC, dual form of CVaR"),
+    "wcsac-lin": Algorithm("dual", "actor", "WCSAC, dual form of CVaR"),
     "sac": Algorithm("scalar", "actor", "SAC without any constraint"),
 }
 
@@ -137,7 +137,8 @@ FAST_AGENT = AgentConfig(
     ),
     exploration=ExplorationConfig(decay_when_feasible=True),
 )
-"""Settings that `general` and the fast presets of Safety-Gymnasium and CityLearn share."""
+"""Settings from which `general` and the fast presets of Safety-Gymnasium and CityLearn start.
+Each of them changes a few."""
 
 
 def fast_maze() -> Config:
@@ -246,7 +247,7 @@ def fast_citylearn() -> Config:
             FAST_AGENT,
             centre=True,
             # Rewards and costs both have a size of about 1 per hour. The learner divides
-            # costs by the limit as a discounted sum, which is 50, so rewards are scaled
+            # costs by the limit converted to a discounted sum (50), so rewards are scaled
             # down as well.
             reward_scale=0.05,
             initial_temperature=0.01,
@@ -257,8 +258,8 @@ def fast_citylearn() -> Config:
             penalty_tail=0.5,
             multiplier=replace(
                 FAST_AGENT.multiplier,
-                # Starting at 0.7, the risk comes within the limit later, and the reward is
-                # lower.
+                # With an initial multiplier of 0.7, the risk comes within the limit later,
+                # and the reward is lower.
                 initial=1.0,
                 # Most errors are below 0.1 of the limit, so the controller reacts strongly
                 # to them. It treats the larger errors at the start as errors of 0.1.
@@ -390,7 +391,7 @@ def check_algorithm(config: Config) -> None:
 
 
 def long_preset_note(config: Config, kind: str | None) -> str:
-    """Return a note that a run with the default preset takes hours, and otherwise "".
+    """Return a note if the default preset is used and its run takes hours, otherwise "".
 
     `kind` is the preset that the user chose, or None.
     """
@@ -410,7 +411,7 @@ def has_paper_preset(env_id: str) -> bool:
 
 
 def is_safety_gym(env_id: str) -> bool:
-    """Return whether this is an id of Safety-Gymnasium, or of this package's variant."""
+    """Return whether this is the id of a task of Safety-Gymnasium or of a variant of one."""
     return SAFETY_GYM.fullmatch(env_id) is not None
 
 

@@ -54,7 +54,11 @@ def huber(td_error: Float[Array, "*shape"], kappa: float) -> Float[Array, "*shap
 def quantile_huber(
     td_error: Float[Array, "*shape"], levels: Float[Array, "*#shape"], kappa: float
 ) -> Float[Array, "*shape"]:
-    """Return the asymmetric Huber loss, minimised at the target's quantiles. Eq. (9)."""
+    """Return the asymmetric Huber loss. Eq. (9).
+
+    At each level, its minimiser is the target's quantile if kappa is near 0, and otherwise
+    close to it.
+    """
     below = (td_error < 0).astype(td_error.dtype)
     return jnp.abs(levels - below) * huber(td_error, kappa) / kappa
 
@@ -88,7 +92,7 @@ def cost_targets(
     next_quantiles: Float[Array, "constraint ensemble batch quantile"],
     discount: Float[Array, " batch"] | float,
 ) -> Float[Array, "constraint ensemble batch quantile"]:
-    """Return the cost plus the discounted quantiles of the next cost to go. Eq. (10).
+    """Return the cost plus the discounted quantiles at the next state. Eq. (10).
 
     There is no entropy and no minimum over members: the target of member e contains only
     the quantiles of target critic e.

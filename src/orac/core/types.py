@@ -33,5 +33,5 @@ class Transition(NamedTuple):
     accumulated_cost: Float[Array, "*batch constraint"]
     accumulated_discount: Float[Array, "*batch"]
     steps: Int[Array, "*batch"] | tuple[()] = ()
-    """Number of steps whose rewards and costs this row sums. In the replay it is 1, or 0 for
-    a row of a call that only reset an environment. It is empty if `n_step` is 1."""
+    """Number of steps whose rewards and costs this row sums. In the replay it is 1, or 0 if
+    the environment was only reset in this step and took no action. It is empty if `n_step` is 1."""

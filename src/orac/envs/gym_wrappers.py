@@ -1,7 +1,7 @@
 """Gymnasium wrappers of JAX environments: one for a single environment, one for a batch.
 
 `info["cost"]` is the cost of this step. For one environment it is a float if the environment
-has one cost, and otherwise an array. In a batch, the first axis counts the environments.
+has one cost, and otherwise an array. In a batch, it has one row per environment.
 The metrics of the environment are further entries of `info`. At the last step of an episode,
 `JaxEnv` adds the hidden metrics, `episode_return`, `episode_cost` and `episode_length` to
 `info`, and `JaxVectorEnv` adds them to `info["final_info"]`.
@@ -91,8 +91,9 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     environment, whether its episode ended or not.
 
     With a list of seeds, environment i starts as `JaxEnv` starts with the i-th seed. With
-    one seed, all environments start from one random key, and usually not as a `JaxEnv` with
-    that seed would. All later random numbers are drawn for the whole batch.
+    one seed, all environments draw their first states from one key, so usually none starts as
+    a `JaxEnv` with that seed does. After the reset, one key per step serves the whole batch,
+    so no environment continues as a `JaxEnv` does, even with a list of seeds.
     """
 
     def __init__(
@@ -160,7 +161,8 @@ class JaxVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if len(seeds) != self.num_envs:
             raise ValueError(
                 f"seed must have one entry per environment ({self.num_envs}), got "
-                f"{len(seeds)}. None means a random seed. One number is a seed for all."
+                f"{len(seeds)}. An entry may be None, for a random seed. Or pass one number, "
+                "from which all environments are seeded."
             )
         known = [
             int(self.np_random.integers(2**32)) if one is None else int(one)

@@ -1,7 +1,7 @@
 """Registry of environments: make a JAX environment by id, or look up its metrics.
 
-Gymnasium's registry gets only the names of our classes, so that importing this module is
-cheap: the module of an environment is imported when the environment is made.
+Environments are registered with Gymnasium by the names of the functions or classes that make
+them, so the module of an environment is imported only when the environment is made.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 Every run trains with the preset `fast` (with `general` for the pendulum), delivers a policy and
 certifies it on fresh episodes. The presets were tuned with other seeds. Most cases have a
-companion, which is a second case in which the multiplier is adjusted to the risk that the
+companion, which is a second case in which the multiplier is adjusted according to the risk that the
 critics predict, as in the paper.
 """
 
@@ -114,13 +114,14 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     notes = [
         "The column 'certified' counts the runs whose delivered policy was shown, on fresh "
         "episodes, to be within the limit with 95 % confidence. Rewards and bounds were "
-        "computed from these episodes. A run that played none counts only in the column "
-        "'certified'; if no run played any, the columns show –. The Lagrange multiplier, the "
-        "weight of the cost in the actor's loss, is adjusted to the measured risk of whole "
-        "episodes, and a run delivers the best policy that it measured. In rows with "
-        "'multiplier follows critics', the multiplier is adjusted to the risk that the "
-        "critics predict, as in the paper, and a run delivers its last policy. The number "
-        "after GuardedMaze is "
+        "computed from these episodes. Runs for which no fresh episodes were played count as "
+        "not certified and are left out of the other columns. If a row has only such runs, "
+        "these columns show –. The Lagrange multiplier, the weight of the cost in the actor's"
+        " loss, is adjusted according to the measured risk of whole episodes, and a run "
+        "delivers the best policy that it measured. In rows with 'multiplier follows "
+        "critics', the multiplier is adjusted according to the risk that the critics predict,"
+        " as in the paper, and a run delivers its last policy. The number after GuardedMaze "
+        "is "
         f"the probability of the guard.{standing_note(results)}",
         *missing_notes(results),
     ]

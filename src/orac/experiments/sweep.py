@@ -4,12 +4,13 @@ A grid file looks like this:
 
     envs: [orac/GuardedMaze-v0]
     algos: [orac, wcsac]
-    preset: fast                  # by default as in `orac train`
+    preset: fast                  # if left out: the default preset of `orac train`
     seeds: 5                      # 0 to 4; or a list
     set: {training.total_steps: 100000}
     vary: {agent.exploration.shift_radius: [1, 2, 4]}
 
-Every combination of an environment, an agent, values to vary and a seed is one run.
+Every combination of an environment, an agent, one value of each varied field and a seed is one
+run.
 """
 
 import itertools
@@ -44,7 +45,7 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
     """Return the study and the seeds of a grid. `name` is used if the grid has no name."""
     if not isinstance(grid, Mapping):
         raise ValueError(
-            f"a grid must be a mapping with envs, algos and seeds, got {grid!r}."
+            f"a grid must be a mapping with keys such as envs, algos and seeds, got {grid!r}."
         )
     for key in grid:
         check_choice("a key of the grid", str(key), KEYS)
@@ -63,7 +64,7 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
             if not isinstance(value, str):
                 raise ValueError(
                     f"an entry of {key} must be a name, got {value!r}. `orac {command}` "
-                    "lists some."
+                    "lists names."
                 )
     counts = [len(x) for x in (env_ids, algos, *varied.values(), seeds)]
     check_count("the number of runs of a grid", math.prod(counts), high=MAX_RUNS)
@@ -139,7 +140,7 @@ def _case(
     ]
     label = f"{base.algo} ({', '.join(parts)})" if parts else base.algo
     name = safe_name(",".join(parts)) if parts else "default"
-    check_run_name(name, "the name of a run, which has all fields that vary,")
+    check_run_name(name, "the name of a run, which is made from the fields that vary,")
     config = overrides.with_fields(base, fields)
     return Case(f"{label} in {base.env.id}", name, config, seeds)
 
@@ -151,8 +152,8 @@ def make_tables(results: Sequence[CaseResults]) -> list[Table]:
     if not groups:
         return [Table("Results", ("agent",), (), tuple(notes))]
     first, *others = all_tables(Results(groups))
-    # The last table lists the run directories. It is left out, because the tables of a record
-    # must not depend on them.
+    # The last table lists the run directories. It is left out, because the tables that a
+    # study stores with its results must not depend on where the runs are.
     return [replace(first, notes=(*first.notes, *notes)), *others[:-1]]
 
 

@@ -1,7 +1,7 @@
 """Measure the risk of the deployed policy during training, and adjust the run to it.
 
 A run is adjusted in this way if `agent.multiplier.follows` is `episodes`. The deployed policy
-is the current policy without exploration, as it is evaluated. Its episodes come from
+is the current policy without exploration, which evaluations play. Its episodes come from
 evaluations and, in Gymnasium environments, also from training environments that act with it.
 The costs of the newest episodes form a sliding window. At each log row with new episodes,
 `steer` computes the window's risk, moves the multipliers, advances the clock of the
@@ -93,8 +93,8 @@ def window_size(config: Config) -> int:
     """Return the number of episodes that the window holds.
 
     It is at least 60, and enough that each constraint's tail contains at least 10 of them.
-    If SAC-Lagrangian replaces a CVaR by the mean, the tail is 1. For any other risk measure
-    than CVaR it is 0.1.
+    SAC-Lagrangian limits the mean instead of CVaR, so there the tail of a CVaR constraint
+    counts as 1. A constraint on another measure than CVaR counts as having a tail of 0.1.
     """
     tails = [
         config.limited_measure(c).parameter if c.risk == "cvar" else 0.1
@@ -323,10 +323,10 @@ def plays_deployed(
     """Return which training environments act with the deployed policy.
 
     No environment acts with it in an episode that started before `training.learning_starts`.
-    In later episodes, the first `num_deployed_envs` of several environments always act with
-    it. A single environment acts with it in a random half of these episodes, or in none if
-    `training.deployed_envs` is 0. Whether an episode is in this half depends only on the key
-    and on the round in which the episode started.
+    In later episodes, if there are several environments, the first `num_deployed_envs` of
+    them always act with it. A single environment acts with it in a random half of these
+    episodes, or in none if `training.deployed_envs` is 0. Whether an episode is in this half
+    depends only on the key and on the round in which the episode started.
     """
     num_envs = config.training.num_envs
     start = rounds - lengths

@@ -1,12 +1,12 @@
-"""Wrapper of one Gymnasium environment: flat observations, cost in the info, saved state.
+"""Wrap one Gymnasium environment: flatten observations, put its cost in `info`, save its state.
 
 `make.py` builds vector environments from these wrappers. If the user passes a vector
 environment, or an id for which one is registered, such as an id of Safety-Gymnasium, that
 one is used without wrappers, unless another `vectorization` was chosen. A wrapper flattens
 observations, ends episodes at the time limit, and puts only the costs (a `costs.Reading`)
-and the metrics in `info`. Their numbers are always floats. The type matters, because
-Gymnasium batches infos in the type of the first value: a cost of 0.7 would become 0 if the
-first environment reported the integer 0. Worker processes import this module, so it does
+and the metrics in `info`. All their numbers are floats, because Gymnasium batches infos in
+the type of the first value: a cost of 0.7 would become 0 if the first environment reported
+the integer 0. Worker processes import this module, so it does
 not import JAX.
 
 The state of an environment can be saved if it has the methods `get_state()` and
@@ -46,7 +46,8 @@ COST_KEY = "orac/cost"
 """Info key of the cost, whose value is a `Reading`; all other keys are metrics."""
 
 TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers whose only state is the step count of the time limit, which is saved."""
+"""Wrappers whose state does not matter, except the step count of `TimeLimit`, which is saved.
+The flags of the others do not affect an episode."""
 
 
 class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -106,7 +107,7 @@ class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.flatten(result[0]), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        # Vector environments pass an action without axes as a bare scalar.
+        # If the action space has shape (), vector environments pass a scalar.
         action = np.asarray(action)
         taken = action if self._cost_fn is None else action.copy()
         name = self.env_metadata.name
