@@ -78,7 +78,7 @@ INVALID = [
     (["train", "--env-id=.foo:Foo-v0"], "must name a module, such as my_envs"),
     (["train", "--env-id=Pendulum-v1", "--cost-fn=.x:f"], "must name a module"),
     (["train", "--import=.x"], "must name a module"),
-    (["train", "--cost-bound=3"], "must declare it: cost_bounds is (24.0,) there"),
+    (["train", "--cost-bound=3"], "cost_bounds in its spec instead; it is (24.0,) now"),
     (["resume", "/nowhere"], "/nowhere"),
     (["certify", "/nowhere"], "/nowhere"),
     (["evaluate", "--rule=no", "--checkpoint=last"], "--checkpoint is only for a RUN"),
