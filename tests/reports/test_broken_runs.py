@@ -124,10 +124,15 @@ SPOILERS = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILERS)
-def test_unreadable_run_is_left_out_with_a_note(tmp_path, name):
+SPOILED = [(name, *spoiler) for name, spoiler in SPOILERS.items()]
+SPOILED.append(
+    ("metrics.csv", "env_steps,episodes\ninf,3\n", "whole number of env_steps")
+)
+
+
+@pytest.mark.parametrize(("name", "text", "reason"), SPOILED)
+def test_unreadable_run_is_left_out_with_a_note(tmp_path, name, text, reason):
     bad = write_pair(tmp_path)
-    text, reason = SPOILERS[name]
     (bad / name).write_text(text)
     found = read_results([tmp_path])
     assert [len(group.runs) for group in found.groups] == [2, 2]

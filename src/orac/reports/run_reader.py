@@ -291,7 +291,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
                 "Restore the file."
             )
         steps = np.asarray(logs[name].get("env_steps", 0))
-        if not ((steps >= 0) & (steps < MAX_STEP) & (steps % 1 == 0)).all():
+        if not ((steps >= 0) & (steps < MAX_STEP) & (steps == np.floor(steps))).all():
             raise ValueError(
                 f"{path / name}.csv must have a whole number of env_steps, at least 0, in every "
                 "row. Restore the file."
