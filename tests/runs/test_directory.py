@@ -27,6 +27,7 @@ from orac.runs.directory import (
     certificate_problem,
     config_checksum,
     evaluation_path,
+    read_certificate,
     read_config,
     read_meta,
     run_path,
@@ -582,3 +583,10 @@ def test_more_steps_do_not_change_the_checksum_of_a_config(tmp_path):
     with RunDirectory.open(path) as run:
         run.extend(config, 100, 900)
     assert config_checksum(path) == before
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_damaged_certificate_is_named_with_the_way_back(tmp_path, text):
+    (tmp_path / "certificate.json").write_text(text)
+    with pytest.raises(ValueError, match=r"Delete it, and certify the run again\.$"):
+        read_certificate(tmp_path)

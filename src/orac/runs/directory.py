@@ -351,7 +351,9 @@ def read_meta(path: AnyPath) -> dict[str, Any]:
 def read_certificate(path: AnyPath) -> dict[str, Any] | None:
     """Read certificate.json, which `orac certify` writes. Returns None if it is missing."""
     file = Path(path) / "certificate.json"
-    return _read_mapping(file, read_json) if file.is_file() else None
+    if not file.is_file():
+        return None
+    return _read_mapping(file, read_json, "Delete it, and certify the run again.")
 
 
 def valid_certificate(path: AnyPath) -> dict[str, Any] | None:
@@ -471,19 +473,22 @@ def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
     write_text(path / "meta.json", json.dumps(meta, indent=2) + "\n")
 
 
-def _read_mapping(file: Path, parse: Any) -> dict[str, Any]:
+def _read_mapping(
+    file: Path, parse: Any, advice: str = "Restore it from a backup."
+) -> dict[str, Any]:
     with disk_errors(file, "read"):
         data = read_limited(file, MAX_TEXT_BYTES)
     try:
         content = parse(data.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{shown_path(file)} cannot be read: {str(error).rstrip('.')}. Restore it from "
-            "a backup."
+            f"{shown_path(file)} cannot be read: {str(error).rstrip('.')}. {advice}"
         ) from error
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ValueError(f"{shown_path(file)} must contain a mapping, found {kind}.")
+        raise ValueError(
+            f"{shown_path(file)} must contain a mapping, found {kind}. {advice}"
+        )
     return content
 
 
