@@ -138,8 +138,15 @@ def test_study_of_the_limit_certifies_what_it_delivers(out, pool, monkeypatch):
     assert not run.is_complete()
 
 
+TRAINED = [
+    name for name in STUDY_NAMES if name not in ("limit", "table2-fast", "table3-fast")
+]
+"""The studies of the paper. `limit` has its own test, and the fast studies use the code of
+Tables 2 and 3."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in STUDY_NAMES if name != "limit"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_study_trains_all_runs_and_renders(name, out, pool, monkeypatch, capsys):
     if name != "table3":
         # One study uses the processes that users get.

@@ -15,7 +15,8 @@ from orac.config import serialization
 from orac.runs.trackers import TRACKERS
 
 STUDY_NAMES = (
-    *("table1", "table1-iqn", "table2", "table3", "iqn-vs-linear"),
+    *("table1", "table1-iqn", "table2", "table3", "table2-fast", "table3-fast"),
+    "iqn-vs-linear",
     *("ablation-cost-optimism", "ablation-reward-optimism", "ablation-ensemble"),
     *("figure1", "figure2", "limit"),
 )

@@ -40,6 +40,8 @@ STUDIES: dict[str, Study] = {
         table1.TABLE1_IQN,
         tables_2_and_3.TABLE2,
         tables_2_and_3.TABLE3,
+        tables_2_and_3.TABLE2_FAST,
+        tables_2_and_3.TABLE3_FAST,
         ablations.IQN_VS_LINEAR,
         ablations.COST_OPTIMISM,
         ablations.REWARD_OPTIMISM,

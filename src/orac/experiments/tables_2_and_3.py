@@ -3,6 +3,10 @@
 Table 2 shows the last evaluations in PointGoal1 and PointButton1, with the settings of the
 paper's Appendix A. Figure 2 shows all evaluations of the same runs. Table 3 shows the last
 evaluations in CityLearn. `ablations` uses the cases, tables and curves of Table 2.
+
+The studies `table2-fast` and `table3-fast` have the same tables for runs of 500,000 steps with
+the networks and the learner of the fast presets. The agents of the paper use the paper's
+constraint there, and an additional row has ORAC with the fast preset itself.
 """
 
 from collections.abc import Sequence
@@ -161,9 +165,13 @@ CITYLEARN_COLUMNS = (
 )
 
 
-def citylearn_tables(results: Sequence[CaseResults]) -> list[Table]:
+CITYLEARN_TITLE = "Reward, cost and outages in CityLearn"
+FAST_TITLE = "{}, with the sizes of the fast presets"
+
+
+def citylearn_tables(title: str, results: Sequence[CaseResults]) -> list[Table]:
     rows = [(result.case.label, result) for result in results]
-    return [paper_table(TABLE3.title, rows, CITYLEARN_COLUMNS)]
+    return [paper_table(title, rows, CITYLEARN_COLUMNS)]
 
 
 def citylearn_figure(results: Sequence[CaseResults], band: str) -> Any:
@@ -175,7 +183,7 @@ def citylearn_figure(results: Sequence[CaseResults], band: str) -> Any:
 
 TABLE3 = Study(
     name="table3",
-    title="Reward, cost and outages in CityLearn",
+    title=CITYLEARN_TITLE,
     cases=tuple(
         Case(
             label,
@@ -185,8 +193,117 @@ TABLE3 = Study(
         )
         for algo, label, row in CITYLEARN_ROWS
     ),
-    make_tables=citylearn_tables,
+    make_tables=partial(citylearn_tables, CITYLEARN_TITLE),
     make_figure=citylearn_figure,
     evaluate_every=steps_between_evaluations,
     tails=(0.05,),
+)
+
+FAST_STEPS = 500_000
+PAPERS_CONSTRAINT = {
+    "agent.multiplier.follows": "critics",
+    "agent.penalty_tail": "null",
+}
+"""Changes of a fast preset with which the agents have the paper's constraint: the mean risk that
+the critics predict."""
+FAST_CITYLEARN = {
+    "agent.multiplier.initial": 0,
+    "agent.kappa": 1,
+    "agent.reward_scale": 1,
+    "agent.initial_temperature": 0.2,
+}
+FAST_SAFETY_GYM = {"agent.multiplier.initial": 1, "agent.kappa": 0.125}
+"""Changes in addition to `PAPERS_CONSTRAINT`. The initial multiplier is the paper's. The other
+fields have the values of the fast preset in other units, because costs are divided by the
+limit (50 in CityLearn and 1.25 in Safety-Gymnasium, as a discounted sum) only if the
+multiplier follows episodes."""
+
+
+def make_fast_case(
+    label: str,
+    env_id: str,
+    algo: str,
+    tail: float,
+    key: tuple[str, ...],
+    seeds: int,
+    changes: dict[str, Any] | None,
+) -> Case:
+    """Return the case of an agent with the networks and the learner of the fast preset.
+
+    `changes` is None if the multiplier follows the measured risk of episodes, as in the fast
+    preset. Otherwise it has the environment's changes in addition to `PAPERS_CONSTRAINT`.
+    """
+    assignments = {
+        "training.total_steps": FAST_STEPS,
+        "constraints.0.tail": tail,
+        **({} if changes is None else PAPERS_CONSTRAINT | changes),
+    }
+    name = f"fast-tail-{tail:g}{'-measured' if changes is None else ''}"
+    config = overrides.override(
+        presets.preset(algo, env_id, "fast"),
+        [f"{field}={value}" for field, value in assignments.items()],
+    )
+    return Case(label, name, config, seeds, key)
+
+
+def fast_safety_cases(env: str, tails: Sequence[float], seeds: int) -> list[Case]:
+    """Return the cases of `table2-fast` in one environment."""
+    env_id, cases = ENVIRONMENTS[env], []
+    for algo, tail, row in ROWS:
+        if tail not in tails:
+            continue
+        key = ("table2_safety_gym", env, row)
+        agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
+        arguments = (env_id, algo, tail, key, seeds)
+        cases.append(make_fast_case(f"{agent}, {env}", *arguments, FAST_SAFETY_GYM))
+        if algo == "orac":
+            label = f"{agent} by measured risk, {env}"
+            cases.append(make_fast_case(label, *arguments, None))
+    return cases
+
+
+TABLE2_FAST = replace(
+    TABLE2,
+    name="table2-fast",
+    title=FAST_TITLE.format(TITLE),
+    cases=(
+        *fast_safety_cases("PointGoal1", (0.5, 0.25), 5),
+        *fast_safety_cases("PointButton1", (0.5,), 3),
+    ),
+    make_tables=partial(make_env_tables, FAST_TITLE.format(TITLE)),
+    make_figure=figure2,
+    # The fast preset measures risk in its evaluations, so their interval is not changed.
+    evaluate_every=None,
+)
+
+
+TABLE3_FAST = replace(
+    TABLE3,
+    name="table3-fast",
+    title=FAST_TITLE.format(CITYLEARN_TITLE),
+    cases=(
+        *(
+            make_fast_case(
+                label,
+                "orac/CityLearn-v0",
+                algo,
+                0.05,
+                ("table3_citylearn", row),
+                5,
+                FAST_CITYLEARN,
+            )
+            for algo, label, row in CITYLEARN_ROWS
+        ),
+        make_fast_case(
+            "ORAC-0.05 by measured risk",
+            "orac/CityLearn-v0",
+            "orac",
+            0.05,
+            ("table3_citylearn", "orac_0.05"),
+            5,
+            None,
+        ),
+    ),
+    make_tables=partial(citylearn_tables, FAST_TITLE.format(CITYLEARN_TITLE)),
+    evaluate_every=None,
 )
