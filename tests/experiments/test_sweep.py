@@ -85,7 +85,7 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
         ({"vary": {"agent.kappa": []}}, "vary.agent.kappa must have at least one"),
         ({"vary": {"agent.kappa": ["x"]}}, "agent.kappa must be a number, got 'x'"),
         ({"vary": [1]}, "vary must be a mapping of config fields"),
-        ({"set": {"seed": 1}}, r"must give seed with its own key \(seeds"),
+        ({"set": {"seed": 1}}, "seed cannot be under set or vary in a grid"),
         (
             {"seeds": 0},
             r"seeds must be a whole number of at least 1, .* Or give a list",

@@ -1,4 +1,4 @@
-"""Make environments from the user's `env` argument: an id, an object or a function.
+"""Turn the user's `env` argument (an id, an object or a function) into a runner.
 
 `make_runner` chooses how an environment is stepped. JAX environments are stepped in a
 compiled program, and all other environments are stepped on the host.
@@ -50,8 +50,9 @@ def make_runner(
 ) -> Runner:
     """Return a `DeviceRunner` for a JAX environment, and a `HostRunner` for any other.
 
-    If `cost_fn` is given, an id of one of this package's JAX environments gives a Gymnasium
-    environment. `host_options` are arguments of `make_host`. Environments of Brax and MuJoCo
+    If `cost_fn` is given, this package's JAX environments are also stepped as Gymnasium
+    environments when they are named by id. `host_options` are arguments of `make_host`.
+    Environments of Brax and MuJoCo
     Playground accept only those in `BRAX_OPTIONS`, and other JAX environments none.
     """
     params = dict(config.env.params)
@@ -146,8 +147,8 @@ def with_cost_fn(
 def choose_env(config: Config, env: Any) -> Any:
     """Return `env`, or the id of the config's environment if `env` is None.
 
-    Raises an error if no environment can be made from this id, for example because the
-    user's module that registers it has not been imported.
+    If `env` is None, raises an error if the id is not registered, or if it names a module
+    of the user that has not been imported.
     """
     env_id = config.env.id
     if env is None:
@@ -191,7 +192,7 @@ def name_of_env(env: Any) -> str:
 def run_arguments(
     path: Path, config: Config, cost_bound: Sequence[float] | None = None
 ) -> str:
-    """Return the command-line arguments that reopen this run.
+    """Return the command-line arguments with which a command can load this run.
 
     They name the user's modules, because orac never imports code that only a run directory
     names. If `cost_bound` is None, they contain the bounds that the run was started with.
@@ -223,5 +224,5 @@ def cost_bound_options(
 
 
 def exact_text(number: float) -> str:
-    """Return a short text from which exactly this number can be read."""
+    """Return the number as short text that converts back to exactly this number."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)

@@ -37,11 +37,12 @@ from orac.training.run_loop import Event
 from orac.training.state import evaluation_policy, without_seed
 
 CORNER = (1.0, 1.0, 1.0, 1.0)
-"""Start box that contains only one point, in the corner opposite the goal."""
+"""Start box that contains only one point, in the bottom left corner."""
 PICTURE_SECONDS = 3.0
 """Minimum time between two pictures."""
 PICTURE_SHARE = 0.02
-"""Maximum fraction of the time that is spent on pictures, without compiling their code."""
+"""Maximum fraction of the time that is spent on pictures, not counting the compilation of
+their code."""
 PICTURE_PATHS = 5
 """Number of episodes in a picture."""
 PICTURE_STEPS = 40
@@ -90,7 +91,7 @@ class LivePicture:
         self._live.update(Group(picture, Text(f"{caption}\n{letters}")), refresh=True)
         if self.pictures:
             # The first picture takes longer because its code is compiled. Later ones take
-            # longer when the machine is busy, so the quickest one counts.
+            # longer when the machine is busy, so the time of the quickest one is used.
             self._quickest = min(self._quickest, self._clock() - started)
             self._due = started + max(PICTURE_SECONDS, self._quickest / PICTURE_SHARE)
         self.pictures += 1
@@ -124,7 +125,7 @@ def play_from_corner(agent: Agent, maze: GuardedMaze, paths: int) -> list[np.nda
 def compiled_paths(
     key: Key[Array, ""], policy: Any, maze: GuardedMaze, act: DevicePolicy, paths: int
 ) -> tuple[Array, Array]:
-    """Return the observations of episodes, and whether each episode had ended before a step."""
+    """Return observations of episodes, and whether each episode had ended before each step."""
     state, first = maze.reset_many(key, paths)
 
     def advance(carry: Any, t: Array) -> Any:
@@ -166,8 +167,8 @@ def run_demo(options: argparse.Namespace) -> int:
     agent = Agent(config.env.id, config)
     print(
         "ORAC in the guarded maze. The short path is quick, but with probability 0.15 a\n"
-        "guard is there and costs 20; the long path always costs 4. The worst 5 % of\n"
-        "the episodes may cost at most 5 on average."
+        "guard is there and the path costs 20. The long path always costs 4. The worst\n"
+        "5 % of the episodes may cost at most 5 on average."
     )
     name = time.strftime("%Y%m%d-%H%M%S")
     console = Console()

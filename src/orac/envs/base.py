@@ -53,7 +53,7 @@ class MetricSpec:
     labels: tuple[MetricLabel, ...] = ()
     """Kinds of episodes, if the metric's values are codes instead of quantities."""
     hidden: bool = False
-    """Whether agents must not see the metric before the episode has ended."""
+    """Whether the metric must be hidden from agents until the episode ends."""
 
     def __post_init__(self) -> None:
         if not self.title:

@@ -64,7 +64,7 @@ def parse_grid(grid: Any, name: str = "sweep") -> tuple[Study, tuple[int, ...]]:
             if not isinstance(value, str):
                 raise ValueError(
                     f"an entry of {key} must be a name, got {value!r}. `orac {command}` "
-                    "lists names."
+                    "lists the names."
                 )
     counts = [len(x) for x in (env_ids, algos, *varied.values(), seeds)]
     check_count("the number of runs of a grid", math.prod(counts), high=MAX_RUNS)
@@ -129,8 +129,8 @@ def _case(
     for field in fields:
         if field in ("seed", "algo", "env.id"):
             raise ValueError(
-                f"a grid must give {field} with its own key (seeds, algos or envs), but it "
-                "is among the fields to set or vary."
+                f"{field} cannot be under set or vary in a grid. Use the grid's key seeds, "
+                "algos or envs instead."
             )
     # Labels name a field by its last part, unless another varied field has the same last part.
     endings = [field.split(".")[-1] for field in varied]

@@ -78,7 +78,7 @@ def agent_name(result: CaseResults) -> str:
 
 
 def by_env(results: Sequence[CaseResults]) -> dict[str, list[CaseResults]]:
-    """Return the results by the short name of their environment."""
+    """Return the results, grouped by the short name of their environment."""
     names = {env_id: name for name, env_id in ENVIRONMENTS.items()}
     grouped: dict[str, list[CaseResults]] = {}
     for result in results:

@@ -83,7 +83,7 @@ class Win:
 
 
 def find_wins(groups: Sequence[Group]) -> list[Win]:
-    """Return the winner for each metric that has a better direction.
+    """Return the winner for each metric for which higher or lower values are better.
 
     If only some groups are within their limits, the result also has the winner in reward
     among these groups.
@@ -199,11 +199,11 @@ class Difference:
     theirs: Interval
     difference: Interval
     improvement: Interval | None
-    """Probability that a run of ours is better than one of theirs; None if the metric has no
-    better direction."""
+    """Probability that a run of ours is better than one of theirs; None if neither
+    direction of the metric is better."""
     lead: int
-    """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If the
-    metric has no better direction, 1 means clearly higher and -1 clearly lower."""
+    """1 if ours is clearly better, -1 if clearly worse, and 0 if this is unclear. If
+    neither direction of the metric is better, 1 means clearly higher and -1 clearly lower."""
 
     @property
     def verdict(self) -> str:
@@ -235,8 +235,8 @@ def compare(
             first = side.groups[0].runs[0].path
             raise ValueError(
                 f"{name} must have at least one run with an evaluation, but has none. Train "
-                f"{first} to its first evaluation (evaluation.every), or evaluate it: orac "
-                f"evaluate {first} --out DIR"
+                f"{first} to its first evaluation (evaluation.every), or run orac "
+                f"evaluate {first} --out DIR and compare DIR."
             )
     pairs, notes = match_groups(*sides)
     tables = []
@@ -278,9 +278,9 @@ def match_groups(
             for side in (ours, theirs)
         ]
         raise ValueError(
-            "A and B must have an environment in common, in which each has one config or "
-            f"both have an agent with the same label. A has {listed[0]}; B has {listed[1]}. "
-            "Name directories that hold one config each."
+            "A and B must have an environment in common. In it, each must have only one "
+            "config, or both must have an agent with the same label. A has "
+            f"{listed[0]}; B has {listed[1]}. Name directories that hold one config each."
         )
     return pairs, notes
 
@@ -328,10 +328,10 @@ def _difference_table(groups: tuple[Group, Group]) -> Table:
     note = (
         f"{', '.join(sides)}. The numbers are means over seeds with {100 * LEVEL:g} % "
         "intervals. P(A better) is the probability that a run of A beats a run of B; ties "
-        "count half. A difference is clear if its interval excludes 0 or, if all seeds of "
-        "each side have the same value, if the interval of P(A better) excludes 0.5. The "
-        "interval of the difference is Welch's t interval. The interval of P(A better) uses "
-        "only ranks and stays wide with few seeds."
+        "count half. A difference is clear if its interval excludes 0. If all seeds of each "
+        "side have the same value, it is clear if the interval of P(A better) excludes 0.5. "
+        "The interval of the difference is Welch's t interval, widened if the values are "
+        "skewed. The interval of P(A better) uses only ranks and stays wide with few seeds."
     )
     columns = ("last evaluation", "A", "B", "A − B", "P(A better)", "verdict")
     return Table(f"A and B in {groups[0].env_id}", columns, rows, (note,))

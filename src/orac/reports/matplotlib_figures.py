@@ -42,8 +42,9 @@ STYLE = {
     "svg.fonttype": "none",
 }
 BAND_NOTES = {
-    "interval": "Lines are means over seeds, bands their 95 % intervals.",
-    "half-std": "Lines are means over seeds, bands half a standard deviation.",
+    "interval": "Lines show means over seeds, and bands show their 95 % intervals.",
+    "half-std": "Lines show means over seeds, and bands extend half a standard deviation to "
+    "each side.",
 }
 _DASHES = ("-", "--", "-.", ":")
 _COLUMNS = 3
@@ -61,7 +62,7 @@ def new_figure(
     matplotlib = import_extra("Drawing a figure", "plots", *names)
     with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-        # A notebook shows a figure that was made without pyplot only with this method.
+        # A notebook can show a figure that was made without pyplot only if it has this method.
         figure._repr_png_ = partial(
             figure_bytes, figure, "png", dpi=100, bbox_inches="tight"
         )
@@ -69,7 +70,7 @@ def new_figure(
 
 
 def figure_bytes(figure: Any, format: str, **options: Any) -> bytes:
-    """Return the bytes of a file with the figure, in a format such as "png" or "pdf".
+    """Return the figure as the content of a file, in a format such as "png" or "pdf".
 
     `options` are arguments of `savefig`.
     """

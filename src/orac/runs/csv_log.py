@@ -33,7 +33,7 @@ class CsvLog:
         elif os.pread(self._file, len(header.encode()), 0) != header.encode():
             raise ValueError(
                 f"{self.path} has other columns than {', '.join(self.columns)}. Another "
-                "version or run wrote it: move it away, or start a new run."
+                "version or run wrote this file. Move it elsewhere, or start a new run."
             )
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -99,7 +99,9 @@ def _cell(value: Any) -> str:
         return value or ""
     array = np.asarray(value)
     if array.shape != ():
-        raise ValueError(f"A cell holds one number, got shape {array.shape}.")
+        raise ValueError(
+            f"A cell must be one number, got an array of shape {array.shape}."
+        )
     is_whole = isinstance(value, int) or array.dtype.kind in "biu"
     return str(int(value)) if is_whole else repr(float(value))
 

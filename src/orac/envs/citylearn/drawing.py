@@ -1,6 +1,7 @@
 """Figure of a CityLearn episode: temperature, energy and storage over the hours.
 
-`plot_episode` needs only the observations, so any recorded episode can be drawn. The
+`plot_episode` needs only the environment and the observations, so any recorded episode can
+be drawn. The
 function imports matplotlib when it is called. The colours are those of Okabe and Ito, which
 people with colour vision deficiencies can tell apart. The lines of a panel also differ in
 style.

@@ -1,9 +1,9 @@
 """Safety-Gymnasium's tasks as Gymnasium environments, single and vectorised.
 
 A step returns Gymnasium's five values, and the cost is in `info`. This module provides the
-spaces, seeds, time limits, saved states and rendering. In this folder, Safety-Gymnasium is
-called the package. The module `fast_path` simulates some tasks faster than the package's own
-code, which simulates all other tasks. A test compares their trajectories.
+spaces, seeds, time limits, saved states and rendering. In this folder, "the package" means
+Safety-Gymnasium. The module `fast_path` simulates some tasks faster than the package's own
+code, which simulates all other tasks. A test compares the trajectories of both.
 """
 
 import warnings
@@ -134,7 +134,8 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         action = np.array(action, np.float64)
         if action.shape != self.action_space.shape or not np.isfinite(action.sum()):
             raise ValueError(
-                f"An action must be finite numbers of shape {self.action_space.shape}, got "
+                "An action must be an array of finite numbers of shape "
+                f"{self.action_space.shape}, got "
                 f"{action}."
             )
         if self._ended:
@@ -154,8 +155,9 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
         """Return the state as plain data, from which `set_state` can continue.
 
         It consists of the random state at the start of the episode and the actions since
-        then. On the same machine, repeating these actions gives the same bits in every kind
-        of simulation, and no part of the package's internal state can be missed.
+        then. On the same machine, repeating these actions restores the whole state bit for
+        bit, including the parts that are internal to the package, in every kind of
+        simulation.
         """
         if not self._seeded:
             raise RuntimeError("There is no state before the first reset().")
@@ -204,8 +206,9 @@ class SafetyEnv(gymnasium.Env[Any, np.ndarray]):
 class SafetyVectorEnv(SyncVectorEnv):
     """`num_envs` environments of one task, stepped one after another in this process.
 
-    All other arguments are those of `SafetyEnv`, and `max_episode_steps` is another name
-    for `episode_length`. Ended episodes restart within the same step. Unlike Gymnasium's
+    The `settings` are arguments of `SafetyEnv`. `max_episode_steps` means the same as
+    `episode_length`, unless it is the id's own limit. `num_processes` is ignored. Ended
+    episodes restart within the same step. Unlike Gymnasium's
     `SyncVectorEnv`, this class declares its metadata and can save its state.
     """
 
@@ -245,7 +248,8 @@ class SafetyVectorEnv(SyncVectorEnv):
         actions = np.asarray(actions, np.float64)
         if actions.shape != self.action_space.shape or not np.isfinite(actions).all():
             raise ValueError(
-                f"actions must be finite numbers of shape {self.action_space.shape}, got "
+                "actions must be an array of finite numbers of shape "
+                f"{self.action_space.shape}, got "
                 f"{actions} of shape {actions.shape}."
             )
         return super().step(actions)
@@ -307,7 +311,7 @@ def _own_episode_length(
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """Return an argument of `SafetyEnv` as a plain Python value, or None if left out."""
+    """Check an argument and return it as a plain Python value, or None if it was left out."""
     value = frozen_value(value)
     if name in ("width", "height"):
         check_count(name, value, advice="Leave it out for 480 pixels.")
@@ -322,7 +326,8 @@ def checked_setting(name: str, value: Any) -> Any:
     elif name == "fast" and not isinstance(value, bool):
         raise ValueError(
             f"fast must be True, False or None, got {value!r}. True requires the fast "
-            "path, False the package's own code, None uses the fast path if supported."
+            "path, False requires the package's own code, and None uses the fast path if it "
+            "supports the task."
         )
     elif name != "fast":
         check_count(name, value, advice="Leave it out for the task's own limit.")
