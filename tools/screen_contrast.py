@@ -13,7 +13,6 @@ stop.
 import argparse
 import csv
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import combinations, product
 from math import prod
 from multiprocessing import get_context
@@ -70,8 +69,12 @@ def assignments_of(row: Sequence[bool]) -> list[str]:
     return [text for texts, other in pairs if other for text in texts]
 
 
-def train(path: Path, index: int, algo: str) -> dict[str, object]:
-    """Train one agent with the settings of one row, and measure its delivered policy."""
+def train(run: tuple[Path, int, str]) -> dict[str, object]:
+    """Train one agent with the settings of one row, and measure its delivered policy.
+
+    `run` has the file of the rows, the number of the row and the agent.
+    """
+    path, index, algo = run
     options = argparse.Namespace(
         rows=path,
         case=f"{algo} {index}",
@@ -94,16 +97,10 @@ def train_missing(path: Path, jobs: int) -> None:
         for algo in AGENTS
         if f"{algo} {index}" not in known
     ]
-    with ProcessPoolExecutor(
-        jobs,
-        mp_context=get_context("spawn"),
-        initializer=claim_processors,
-        initargs=(1,),
-        max_tasks_per_child=16,
-    ) as pool:
-        running = [pool.submit(train, path, *run) for run in missing]
-        for done in as_completed(running):
-            row = done.result()
+    # A process keeps the programs that it compiled, so it is replaced after some runs.
+    pool = get_context("spawn").Pool(jobs, claim_processors, (1,), maxtasksperchild=4)
+    with pool:
+        for row in pool.imap_unordered(train, [(path, *run) for run in missing]):
             append(path, row)
             print(row["case"], row["minutes"], row["env/path_long"], flush=True)
 
