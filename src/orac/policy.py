@@ -299,7 +299,6 @@ def load(path):
     # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
         try:
-            check_archive(stream)
             return Policy(read_arrays(stream), path)
         except NotFinite:
             raise
@@ -318,20 +317,20 @@ def unique(pairs):
     return dict(pairs)
 
 
-def check_archive(stream):
-    """Raise a ValueError unless an open file is a zip with a small list of members.
+def open_archive(stream):
+    """Return the ZipFile of an open file, after checking that its list of members is small.
 
     This check comes first, because Python reads the whole list when it opens a zip file. Our
     files have no comment at the end, so the last 22 bytes contain the size of the list.
     """
     status = os.fstat(stream.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size < END_OF_ZIP.size:
-        raise ValueError("it is not a regular file, or it is too short")
+        raise zipfile.BadZipFile("it is not a regular file, or it is too short")
     stream.seek(-END_OF_ZIP.size, os.SEEK_END)
     end = END_OF_ZIP.unpack(stream.read(END_OF_ZIP.size))
     if end[0] != b"PK\5\6" or end[5] > MAX_DIRECTORY_BYTES:
-        raise ValueError("it is not a zip file, or it has too many members")
-    stream.seek(0)
+        raise zipfile.BadZipFile("it is not a zip file, or it has too many members")
+    return zipfile.ZipFile(stream)
 
 
 def read_arrays(stream):
@@ -340,7 +339,7 @@ def read_arrays(stream):
     Their sizes are checked before memory is allocated, because a small file can claim
     arrays of any size.
     """
-    with zipfile.ZipFile(stream) as archive:
+    with open_archive(stream) as archive:
         members = archive.infolist()
         if len(members) > MAX_ARRAYS or sum(m.file_size for m in members) > MAX_BYTES:
             raise ValueError("the file is too large for a policy")

@@ -104,7 +104,7 @@ def test_weights_start_within_one_over_the_root_of_their_inputs():
 
 
 def test_the_actors_spread_stays_within_its_bounds():
-    actor = networks.init_actor(jax.random.key(0), 3, 2, (16, 16), False)
+    actor = networks.init_mlp(jax.random.key(0), (3, 16, 16, 2 * 2), False)
     mean, std = networks.apply_actor(actor, array(5, 3))
     assert mean.shape == std.shape == (5, 2)
     far = jax.tree.map(lambda leaf: 1e4 * leaf, actor)

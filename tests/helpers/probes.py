@@ -31,6 +31,7 @@ from orac.envs.base import EnvSpec, Step, step_batch, to_box
 from orac.training import device_loop
 from orac.training.state import empty_replay, learner_for
 from orac.training.train_step import (
+    StepBatch,
     choose_action,
     make_transition,
     next_context,
@@ -242,7 +243,7 @@ def collect(key, state, env, config):
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    steps = device_loop.to_step_batch(step, observation)
+    steps = StepBatch(observation, *step)
     row = make_transition(state, action, steps, learner)
     context = next_context(
         pivot_key, state.agent, state.context, step.cost, step.done, learner

@@ -122,7 +122,7 @@ def test_episodes_older_than_a_tenth_of_the_run_are_not_used():
 
 def test_an_emptied_window_starts_again():
     config = config_of()
-    measured = measurement.empty_window(filled(config, evenly(9.0)))
+    measured = filled(config, evenly(9.0))._replace(added=np.zeros((), np.int32))
     assert measurement.window_risk(measured, 0, config) is None
     measured = measurement.add(measured, np.full((59, 1), 1.0), 0)
     assert measurement.window_risk(measured, 0, config) is None

@@ -129,13 +129,7 @@ def make_agent(
     )
     if settings:
         chosen = overrides.with_fields(chosen, settings)
-    host_options = changed_host_options(
-        cost_bound=cost_bound,
-        cost_names=cost_names,
-        cost_keys=cost_keys,
-        metric_names=metric_names,
-        vectorization=vectorization,
-    )
+    host_options = changed_host_options(locals())
     agent = Agent(
         env, chosen, cost_fn=cost_fn, encoder=encoder, host_options=host_options
     )

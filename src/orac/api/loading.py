@@ -66,17 +66,10 @@ def load(
     check_path("path", path)
     # Making the environment may change the working directory.
     given, path = Path(path), Path(path).absolute()
-    host_options = changed_host_options(
-        cost_bound=cost_bound,
-        cost_names=cost_names,
-        cost_keys=cost_keys,
-        metric_names=metric_names,
-        vectorization=vectorization,
-    )
     options: dict[str, Any] = {
         "cost_fn": cost_fn,
         "encoder": encoder,
-        "host_options": host_options,
+        "host_options": changed_host_options(locals()),
     }
     if path.is_dir():
         config = serialization.from_dict(read_config(given))
@@ -177,13 +170,7 @@ def resume(
             config,
             cost_fn=cost_fn,
             encoder=encoder,
-            host_options=changed_host_options(
-                cost_bound=cost_bound,
-                cost_names=cost_names,
-                cost_keys=cost_keys,
-                metric_names=metric_names,
-                vectorization=vectorization,
-            ),
+            host_options=changed_host_options(locals()),
         )
         check_same_env(config, env, agent.runner, run.path)
         if other := other_cost_fn(config, agent.config):

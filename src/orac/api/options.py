@@ -1,7 +1,7 @@
 """Keyword arguments that several functions of the Python interface share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,6 +10,15 @@ from orac.envs.gym_adapter.make import make_host
 
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
+
+HOST_OPTIONS = (
+    "cost_bound",
+    "cost_names",
+    "cost_keys",
+    "metric_names",
+    "vectorization",
+)
+"""Options that are passed on to `make_host`."""
 
 
 def refuse_unknown_options(
@@ -32,10 +41,11 @@ def refuse_unknown_options(
     return checked
 
 
-def changed_host_options(**given: Any) -> dict[str, Any]:
-    """Return the arguments of `make_host` that differ from its defaults.
+def changed_host_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `HOST_OPTIONS` whose values differ from the defaults of `make_host`.
 
-    Some environments reject unknown options, so options with default values are left out.
+    `given` has values by name, such as the `locals()` of a function with these options. Some
+    environments reject unknown options, so options with default values are left out.
     """
     defaults = inspect.signature(make_host).parameters
-    return {x: value for x, value in given.items() if value is not defaults[x].default}
+    return {x: given[x] for x in HOST_OPTIONS if given[x] is not defaults[x].default}

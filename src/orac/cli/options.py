@@ -279,19 +279,7 @@ def add_tune_options(parser: ArgumentParser) -> None:
     option = parser.add_argument
     about = "total number of trials, including those of earlier calls (default: 30)"
     option("--trials", type=whole_number, default=30, help=about)
-    option(
-        "--jobs",
-        type=whole_number,
-        help="number of trials that train at the same time (default: one per processor)",
-    )
-    option(
-        "--threads",
-        type=whole_number,
-        default=1,
-        help="threads of each trial (default: 1)",
-    )
-    about = "save everything and stop after this time; run the same command again to continue"
-    option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
+    add_parallel_options(parser, "trial")
     option(
         "--space",
         type=path,
@@ -321,13 +309,8 @@ def add_tune_options(parser: ArgumentParser) -> None:
 
 def add_schedule_options(parser: ArgumentParser) -> None:
     """Add the options that `orac reproduce` and `orac sweep` share."""
+    add_parallel_options(parser, "run")
     option = parser.add_argument
-    about = "number of runs that train at the same time (default: one per processor)"
-    option("--jobs", type=whole_number, help=about)
-    about = "threads of each run (default: 1)"
-    option("--threads", type=whole_number, default=1, help=about)
-    about = "save everything and stop after this time; run the same command again to continue"
-    option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
     option("--backend", default="processes", help="processes (default) or ray")
     option("--address", type=not_empty, help="address of the Ray cluster, such as auto")
     about = "also send the metrics to this tracker (default: none)"
@@ -344,6 +327,19 @@ def add_schedule_options(parser: ArgumentParser) -> None:
     )
     option("--record", type=folder, metavar="FOLDER", help=about)
     add_import_option(parser)
+
+
+def add_parallel_options(parser: ArgumentParser, noun: str) -> None:
+    """Add the options of commands that train many runs. `noun` is "run" or "trial"."""
+    option = parser.add_argument
+    about = (
+        f"number of {noun}s that train at the same time (default: one per processor)"
+    )
+    option("--jobs", type=whole_number, help=about)
+    about = f"threads of each {noun} (default: 1)"
+    option("--threads", type=whole_number, default=1, help=about)
+    about = "save everything and stop after this time; run the same command again to continue"
+    option("--budget", type=float, default=math.inf, metavar="HOURS", help=about)
 
 
 def add_demo_options(parser: ArgumentParser) -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from orac.cli.train import MAX_PROCESSES, resolve_config
-from orac.config.validation import check_choice, check_count
+from orac.cli.train import resolve_config
+from orac.config.validation import check_choice
 from orac.envs.registry import is_library_id
 from orac.envs.user_code import allow_module
 from orac.experiments import run_study
@@ -12,6 +12,7 @@ from orac.experiments.run_study import STUDIES, StudyOptions
 from orac.experiments.study import with_settings
 from orac.experiments.sweep import read_grid
 from orac.runs.directory import safe_name
+from orac.runs.machine import check_resources
 
 
 def run_reproduce(options: argparse.Namespace) -> int:
@@ -73,14 +74,7 @@ def study_options(
     options: argparse.Namespace, out: Path, seeds: tuple[int, ...] | None
 ) -> StudyOptions:
     """Check the options that `reproduce` and `sweep` share, and return them."""
-    if options.jobs is not None:
-        check_count("--jobs", options.jobs, high=MAX_PROCESSES)
-    check_count("--threads", options.threads, high=MAX_PROCESSES)
-    if not options.budget > 0:
-        raise ValueError(
-            f"--budget must be a number of hours above 0, got {options.budget:g}. Leave it "
-            "out to run to the end."
-        )
+    check_resources(options.jobs, options.threads, options.budget)
     return StudyOptions(
         out,
         seeds,

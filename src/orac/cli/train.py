@@ -19,7 +19,6 @@ from orac.runs.atomic_io import shown_path
 if TYPE_CHECKING:
     from orac.api import Agent
 
-MAX_PROCESSES = 10_000
 OTHER_SETTINGS = (
     "Add --name NAME for a new run, choose another --out, or repeat the settings of the "
     "existing run."
@@ -109,6 +108,7 @@ def check_seeds(options: argparse.Namespace) -> None:
                 f"processes, got both. Leave out --{name}, or train one --seed at a time."
             )
     from orac.runs.directory import check_run_name
+    from orac.runs.machine import MAX_PROCESSES
     from orac.runs.trackers import check_trackers
 
     if options.jobs is not None:

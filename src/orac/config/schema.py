@@ -9,7 +9,7 @@ changes single fields, as `--set` does.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -719,3 +719,17 @@ class Config:
     def limited_measure(self, constraint: Constraint) -> RiskMeasure:
         """Return the risk measure that training limits; for SAC-Lagrangian, the mean."""
         return RiskMeasure("mean") if self.algo == "sac-lag" else constraint.measure
+
+    def limited_tails(self, otherwise: float) -> list[float]:
+        """Return the tail of each constraint's CVaR, or `otherwise` for another risk measure.
+
+        SAC-Lagrangian limits the mean instead of CVaR, so there the tail of a CVaR is 1.
+        """
+        return [
+            self.limited_measure(c).parameter if c.risk == "cvar" else otherwise
+            for c in self.constraints
+        ]
+
+    def excesses(self, risks: Iterable[float]) -> list[float]:
+        """Return how far each risk is above its limit (see `Constraint.excess`)."""
+        return [c.excess(r) for r, c in zip(risks, self.constraints, strict=True)]

@@ -119,8 +119,9 @@ def init(key: Key[Array, ""], learner: Learner) -> AgentState:
     inputs, hidden = learner.costs.input_size, config.hidden_sizes
 
     def init_actor(key: Array, size: int) -> networks.Mlp:
-        outputs = problem.action_size
-        return networks.init_actor(key, size, outputs, hidden, config.layer_norm)
+        # The outputs are the mean and the standard deviation of each action dimension.
+        sizes = (size, *hidden, 2 * problem.action_size)
+        return networks.init_mlp(key, sizes, config.layer_norm)
 
     def init_critic(key: Array, size: int) -> networks.Mlp:
         return networks.init_mlp(
@@ -223,16 +224,17 @@ def act(
             metrics[f"explore/multiplier/{name}"] = weights[m]
         return networks.sample_action(key, shift.mean, std)[0], metrics
 
-    def unshifted() -> tuple[Array, Metrics]:
-        return plain(), no_shift_metrics(learner)
-
     if learner.config.behaviour != "optimistic":
         return plain(), {}
     if learner.config.follows_episodes:
         shift_radius = shift_radius * state.steering.radius_factor
         if learner.config.exploration.decay_when_feasible:
             shift_radius = shift_radius * (1 - state.steering.clock)
-    return jax.lax.cond(jnp.asarray(shift_radius) > 0, optimistic, unshifted)
+    return jax.lax.cond(
+        jnp.asarray(shift_radius) > 0,
+        optimistic,
+        lambda: (plain(), no_shift_metrics(learner)),
+    )
 
 
 def no_shift_metrics(learner: Learner) -> Metrics:

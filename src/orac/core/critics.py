@@ -101,20 +101,6 @@ def cost_targets(
     return cost[:, None, :, None] + onward[:, None] * next_quantiles
 
 
-def cost_loss(
-    predictions: Float[Array, "constraint ensemble batch quantile"],
-    fractions: Fractions,
-    targets: Float[Array, "constraint ensemble batch target"],
-    target_widths: Float[Array, "*#batch target"],
-    kappa: float,
-) -> Float[Array, ""]:
-    """Return the quantile loss: the mean over the batch, summed over constraints and members."""
-    per_row = quantile_loss(
-        predictions, fractions.levels, targets, target_widths, kappa
-    )
-    return per_row.mean(axis=-1).sum()
-
-
 def squared_loss(
     predictions: Float[Array, "*members batch"],
     targets: Float[Array, "*#members batch"],

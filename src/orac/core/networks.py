@@ -167,18 +167,6 @@ def apply_mlp(network: Network, rows: Float[Array, "rows input"]) -> Array:
     return apply_layer(layers[-1], rows)
 
 
-def init_actor(
-    key: Key[Array, ""],
-    observation_size: int,
-    action_size: int,
-    hidden_sizes: tuple[int, ...],
-    layer_norm: bool,
-) -> Mlp:
-    """Return a network with two outputs per action dimension, for mean and standard deviation."""
-    sizes = (observation_size, *hidden_sizes, 2 * action_size)
-    return init_mlp(key, sizes, layer_norm)
-
-
 def apply_actor(
     actor: Network, observation: Float[Array, "batch observation"]
 ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:

@@ -88,17 +88,13 @@ class BraxEnv:
             if not name.startswith("cost/")
         )
 
-    @property
+    @cached_property
     def spec(self) -> EnvSpec:
         """Sizes, bounds and names. Actions are in [-1, 1], as both libraries expect."""
-        return self._spec
-
-    @cached_property
-    def _spec(self) -> EnvSpec:
         size = int(self.env.action_size)
         return EnvSpec(
             self.name,
-            flatten_observation(self._reset_shapes.obs, jax.eval_shape).shape[0],
+            jax.eval_shape(flatten_observation, self._reset_shapes.obs).shape[0],
             (-1.0,) * size,
             (1.0,) * size,
             self.episode_length,
@@ -188,23 +184,16 @@ class BraxEnv:
             )
 
 
-def flatten_observation(observation: Any, run: Any = None) -> Any:
+def flatten_observation(observation: Any) -> Array:
     """Return an observation as one vector.
 
     If the observation is a dict with the entry `state`, only this entry is used. The other
-    entries are privileged: a deployed policy does not see them. With `run=jax.eval_shape`,
-    only the shape of the vector is computed.
+    entries are privileged: a deployed policy does not see them.
     """
     if isinstance(observation, Mapping) and "state" in observation:
         observation = observation["state"]
-
-    def join(tree: Any) -> Array:
-        leaves = [
-            jnp.asarray(x, jnp.float32).reshape(-1) for x in jax.tree.leaves(tree)
-        ]
-        return jnp.concatenate(leaves)
-
-    return run(join, observation) if run else join(observation)
+    leaves = jax.tree.leaves(observation)
+    return jnp.concatenate([jnp.asarray(x, jnp.float32).reshape(-1) for x in leaves])
 
 
 def is_brax_like(env: Any) -> bool:

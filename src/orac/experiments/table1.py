@@ -25,7 +25,7 @@ from orac.envs.maze.drawing import plot_trajectories, to_trajectories
 from orac.envs.maze.env import GuardedMaze
 from orac.evaluation.episodes import cost_column
 from orac.evaluation.rollout import record_episodes
-from orac.evaluation.seed_intervals import Interval, mean_interval, proportion_interval
+from orac.evaluation.seed_intervals import mean_interval, proportion_interval
 from orac.experiments import paper_numbers
 from orac.experiments.paper_numbers import AGENTS
 from orac.experiments.study import (
@@ -148,7 +148,8 @@ def _row(result: CaseResults) -> tuple[str, ...]:
     if runs:
         reached = [convergence_of(run) for run in runs]
         count = sum(x.step is not None for x in reached)
-        success = share_text(proportion_interval(count, len(runs)))
+        share = proportion_interval(count, len(runs))
+        success = f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
         steps = _steps_cell(runs)
         later = [x.later_share for x in reached if x.later_share is not None]
         stays = f"{np.mean(later):.0%}" if later else "–"
@@ -178,11 +179,6 @@ def paper_row(algo: str, probability: float) -> dict[str, Any]:
         for row in paper_numbers.paper_entry(("table1_guarded_maze", "rows"))
         if row["agent"] == agent and row["guard_probability"] == probability
     )
-
-
-def share_text(share: Interval) -> str:
-    """Return a share and its interval in whole per cent."""
-    return f"{share.estimate:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
 def ends_within_limit(run: RecordedRun) -> bool:

@@ -44,6 +44,14 @@ ROWS = (
 """Rows of Table 2 in an environment: agent, tail, and name in paper_results.json."""
 
 
+def agent_with_tail(algo: str, tail: float) -> str:
+    """Return the agent with its tail, such as ORAC-0.5, as the paper writes it.
+
+    The name of SAC-Lagrangian has no tail, because this agent constrains the mean.
+    """
+    return AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
+
+
 def make_case(
     env: str,
     algo: str,
@@ -59,9 +67,7 @@ def make_case(
     and shares its runs.
     """
     config = presets.preset(algo, ENVIRONMENTS[env])
-    # SAC-Lagrangian constrains the mean, so the tail has no effect on it.
-    agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
-    label, name = f"{agent}, {env}", f"tail-{tail:g}"
+    label, name = f"{agent_with_tail(algo, tail)}, {env}", f"tail-{tail:g}"
     assignments = [f"constraints.0.tail={tail}"]
     if change is not None and overrides.flat_config(config)[change[0]] != change[1]:
         field, value = change
@@ -73,7 +79,7 @@ def make_case(
 
 
 def agent_name(result: CaseResults) -> str:
-    """Return the agent with its tail, such as ORAC-0.5, as the paper writes it."""
+    """Return the agent of a result with its tail (see `agent_with_tail`)."""
     return result.case.label.split(", ")[0]
 
 
@@ -253,7 +259,7 @@ def fast_safety_cases(env: str, tails: Sequence[float], seeds: int) -> list[Case
         if tail not in tails:
             continue
         key = ("table2_safety_gym", env, row)
-        agent = AGENTS[algo] if algo == "sac-lag" else f"{AGENTS[algo]}-{tail:g}"
+        agent = agent_with_tail(algo, tail)
         arguments = (env_id, algo, tail, key, seeds)
         cases.append(make_fast_case(f"{agent}, {env}", *arguments, FAST_SAFETY_GYM))
         if algo == "orac":
@@ -281,28 +287,20 @@ TABLE3_FAST = replace(
     TABLE3,
     name="table3-fast",
     title=FAST_TITLE.format(CITYLEARN_TITLE),
-    cases=(
-        *(
-            make_fast_case(
-                label,
-                "orac/CityLearn-v0",
-                algo,
-                0.05,
-                ("table3_citylearn", row),
-                5,
-                FAST_CITYLEARN,
-            )
-            for algo, label, row in CITYLEARN_ROWS
-        ),
+    cases=tuple(
         make_fast_case(
-            "ORAC-0.05 by measured risk",
+            label,
             "orac/CityLearn-v0",
-            "orac",
+            algo,
             0.05,
-            ("table3_citylearn", "orac_0.05"),
+            ("table3_citylearn", row),
             5,
-            None,
-        ),
+            changes,
+        )
+        for algo, label, row, changes in (
+            *((*entry, FAST_CITYLEARN) for entry in CITYLEARN_ROWS),
+            ("orac", "ORAC-0.05 by measured risk", "orac_0.05", None),
+        )
     ),
     make_tables=partial(citylearn_tables, FAST_TITLE.format(CITYLEARN_TITLE)),
     evaluate_every=None,

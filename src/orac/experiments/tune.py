@@ -23,7 +23,7 @@ from typing import Any
 from orac.config import overrides, serialization
 from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import check_count, check_range, import_extra
+from orac.config.validation import check_count, import_extra
 from orac.evaluation.certification import episodes_for_tails
 from orac.evaluation.episodes import cost_column
 from orac.experiments.launcher.processes import Processes
@@ -48,6 +48,7 @@ from orac.reports.tables import Table, number, to_text
 from orac.reports.tuning_page import Axis, Point, shown_value
 from orac.runs.atomic_io import make_directory, write_text
 from orac.runs.directory import acquire_lock, refuse_links, release_lock, safe_name
+from orac.runs.machine import check_resources
 from orac.runs.progress import clock_text
 
 STUDY_FILE = "tune.yaml"
@@ -129,10 +130,7 @@ def import_optuna() -> Any:
 def check_options(options: TuneOptions) -> None:
     """Raise a `ValueError` if an option is out of range."""
     check_count("--trials", options.trials, high=MAX_TRIALS)
-    if options.jobs is not None:
-        check_count("--jobs", options.jobs, high=10_000)
-    check_count("--threads", options.threads, high=10_000)
-    check_range("--budget", min(options.budget_hours, 1e9), 0, open_low=True)
+    check_resources(options.jobs, options.threads, options.budget_hours)
     if options.episodes is not None:
         check_count("--episodes", options.episodes, high=10_000_000)
 
@@ -375,7 +373,8 @@ class Tuner:
             config,
             f"trial-{trial.number:04d}",
             self._options.out / "runs",
-            fresh_episodes=self._options.episodes or default_episodes(config),
+            fresh_episodes=self._options.episodes
+            or episodes_for_tails(config.constraints, TAIL_EPISODES, 100),
             fresh_seed=self._config.seed,
         )
         self._trials[run], self._reported[run] = trial, reported
@@ -396,7 +395,7 @@ class Tuner:
             self._last[run] = reward, risks
             if step not in self._reported[run]:
                 self._reported[run].add(step)
-                trial.report(score(reward, excesses(risks, run.config)), step)
+                trial.report(score(reward, run.config.excesses(risks)), step)
                 prune = bool(trial.should_prune())
         return prune and step < run.total_steps
 
@@ -440,7 +439,7 @@ class Tuner:
             # ended before it called `tell`.
             warnings.filterwarnings("ignore", "The constraint value is ignored")
             for constraint, excess in zip(
-                run.config.constraints, excesses(risks, run.config), strict=True
+                run.config.constraints, run.config.excesses(risks), strict=True
             ):
                 trial.set_constraint(constraint.name, excess)
 
@@ -472,7 +471,7 @@ class Tuner:
             log(f"Best config: {out / 'best.yaml'}")
             log(f"Train with it: orac train --config {out / 'best.yaml'}{arguments}")
         elif points:
-            least = min(points, key=lambda p: max(excesses(p.risks, config)))
+            least = min(points, key=lambda p: max(config.excesses(p.risks)))
             log(
                 f"No trial is within its limits, so there is no best config. Trial "
                 f"{least.number} is nearest{risk_suffix(least.risks, config)}. Train longer "
@@ -494,22 +493,9 @@ class Tuner:
 
     def _point(self, trial: Any) -> Point:
         risks = tuple(trial.user_attrs["risks"])
-        feasible = all(excess <= 0 for excess in excesses(risks, self._config))
+        feasible = all(excess <= 0 for excess in self._config.excesses(risks))
         reward = trial.user_attrs["reward"]
         return Point(trial.number, reward, risks, feasible, dict(trial.params))
-
-
-def default_episodes(config: Config) -> int:
-    """Return the number of fresh episodes of a trial: 100, or more for a small tail."""
-    return episodes_for_tails(config.constraints, TAIL_EPISODES, 100)
-
-
-def excesses(risks: Sequence[float], config: Config) -> list[float]:
-    """Return how far each risk is above its limit, in units of `Constraint.unit`."""
-    return [
-        constraint.excess(risk)
-        for risk, constraint in zip(risks, config.constraints, strict=True)
-    ]
 
 
 def score(reward: float, excess: Sequence[float]) -> float:

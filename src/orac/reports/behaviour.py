@@ -23,7 +23,7 @@ from orac.envs.base import Environment
 from orac.envs.baselines import make_baseline
 from orac.evaluation.rollout import Recording, record_episodes
 from orac.reports.charts import COLOURS, INK
-from orac.reports.matplotlib_figures import figure_bytes, new_figure, save_figure
+from orac.reports.matplotlib_figures import new_figure, save_figure
 from orac.reports.run_reader import Group, Results, Run, count
 from orac.runs.atomic_io import make_directory
 from orac.runs.checkpoint import Checkpoints
@@ -50,10 +50,6 @@ class Picture:
     name: str
     title: str
     figure: Any
-
-    def to_png(self) -> bytes:
-        """Return the picture as a PNG file."""
-        return figure_bytes(self.figure, "png", dpi=110)
 
 
 def save_pictures(

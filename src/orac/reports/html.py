@@ -20,6 +20,7 @@ from orac.config.reading import read_limited
 from orac.config.validation import import_extra
 from orac.reports import behaviour, charts
 from orac.reports.charts import LineChart
+from orac.reports.matplotlib_figures import figure_bytes
 from orac.reports.plotly_figures import to_plotly
 from orac.reports.run_reader import Group, Results, count, full_label
 from orac.reports.tables import Table, to_html
@@ -125,7 +126,8 @@ def _behaviour(groups: Sequence[Group]) -> str:
         pictures, notes = behaviour.behaviour_pictures(groups)
     except ImportError as error:
         pictures, notes = [], [f"No pictures of the policies: {error}"]
-    return _images([(x.to_png(), x.title) for x in pictures]) + _notes(notes)
+    images = [(figure_bytes(x.figure, "png", dpi=110), x.title) for x in pictures]
+    return _images(images) + _notes(notes)
 
 
 def _images(pictures: Sequence[tuple[bytes, str]]) -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orac.config.reading import read_json, read_limited
-from orac.config.validation import check_count
 from orac.runs.arrays import PyTree, load_arrays, save_arrays
 from orac.runs.atomic_io import (
     TEMPORARY,
@@ -43,6 +42,8 @@ from orac.runs.replay_segments import (
 )
 
 FORMAT = 1
+KEEP = 2
+"""Number of intact checkpoints that a save does not delete."""
 MAX_MANIFEST_BYTES = 1 << 28
 """Maximum size of a manifest, which also holds the states of environments on the host."""
 MAX_MANIFEST_VALUES = 2_000_000
@@ -171,9 +172,6 @@ class LoadedCheckpoint(NamedTuple):
     state: PyTree
     replay: Any
     extra: dict[str, Any]
-    exact: bool
-    """False if the run has a replay that is not in the checkpoint, so that a resumed run
-    differs from an uninterrupted one."""
     warnings: tuple[str, ...]
     """Sentences for the user."""
     state_digest: str = ""
@@ -183,17 +181,12 @@ class LoadedCheckpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run. The lock of the run directory excludes other writers."""
 
-    def __init__(
-        self, directory: Path, keep: int = 2, include_replay: bool = True
-    ) -> None:
+    def __init__(self, directory: Path, include_replay: bool = True) -> None:
         """Save and load checkpoints in `directory`.
 
-        A save deletes all but the newest `keep` intact checkpoints. It leaves the replay out
-        unless `include_replay` is True.
+        A save leaves the replay out unless `include_replay` is True.
         """
-        check_count("keep", keep)
-        self.directory, self.keep = directory, keep
-        self.include_replay = include_replay
+        self.directory, self.include_replay = directory, include_replay
         self.state_digest: str | None = None
         """Digest of the state that was last saved or loaded here, or None."""
         self._current: int | None = None
@@ -223,7 +216,7 @@ class Checkpoints:
         replay: Replay | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Path:
-        """Save a checkpoint and delete all but the newest `keep` intact checkpoints.
+        """Save a checkpoint and delete all but the newest `KEEP` intact checkpoints.
 
         `extra` must be JSON-serialisable. Saving the same step again replaces its
         checkpoint. Returns the path of the manifest. A failure leaves the earlier
@@ -323,15 +316,14 @@ class Checkpoints:
             replay = load_replay(self.directory / "replay", replay_like, saved)
         elif replay_like is not None:
             replay, saved = empty_replay(replay_like), NOT_SAVED
-        exact = saved != NOT_SAVED
         warning = (
             f"The checkpoint of step {manifest.step} was saved without its replay: training "
             "continues with an empty replay, and its results will differ from those of an "
             "uninterrupted run."
         )
-        warnings = () if exact else (warning,)
+        warnings = (warning,) if saved == NOT_SAVED else ()
         return LoadedCheckpoint(
-            *(manifest.step, state, replay, manifest.extra, exact, warnings),
+            *(manifest.step, state, replay, manifest.extra, warnings),
             manifest.state_digest,
         )
 
@@ -348,10 +340,10 @@ class Checkpoints:
         return manifest
 
     def _prune(self, newest: int) -> None:
-        """Delete all checkpoints except the last `keep` intact ones up to step `newest`."""
+        """Delete all checkpoints except the last `KEEP` intact ones up to step `newest`."""
         num_kept = 0
         for step in reversed(self.steps()):
-            wanted = step <= newest and num_kept < self.keep
+            wanted = step <= newest and num_kept < KEEP
             if wanted and self._try_manifest(step) is not None:
                 num_kept += 1
                 continue

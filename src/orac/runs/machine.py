@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orac.config.reading import read_text
+from orac.config.validation import check_count, check_range
 from orac.runs.atomic_io import open_to_write, private_directory, try_lock
 
+MAX_PROCESSES = 10_000
+"""Maximum number of processes, and of threads of a process, that a command may start."""
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium")
 MAX_META_BYTES = 1 << 20
 THREAD_VARIABLES = ("XLA_FLAGS", "NPROC", "OMP_NUM_THREADS")
@@ -111,6 +114,17 @@ def processor_name() -> str | None:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or None
+
+
+def check_resources(jobs: int | None, threads: int, budget_hours: float) -> None:
+    """Raise an error if `--jobs`, `--threads` or `--budget` is out of range."""
+    if jobs is not None:
+        check_count("--jobs", jobs, high=MAX_PROCESSES)
+    check_count("--threads", threads, high=MAX_PROCESSES)
+    advice = "It is a number of hours. Leave it out to run to the end."
+    # An infinite budget is valid.
+    hours = min(budget_hours, 1e9)
+    check_range("--budget", hours, 0, open_low=True, advice=advice)
 
 
 def threads_of(run_dir: str | os.PathLike[str]) -> int | None:

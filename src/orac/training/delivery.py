@@ -159,7 +159,7 @@ def consider(
         array[place] = value
         return array
 
-    new = Candidates(
+    return Candidates(
         policies=jax.tree.map(put, candidates.policies, deployed_policy(agent)),
         samples=put(candidates.samples, bool(agent.steering.samples)),
         reward=put(candidates.reward, reward),
@@ -168,7 +168,6 @@ def consider(
         steps=put(candidates.steps, step),
         retested=put(candidates.retested, retested),
     )
-    return new
 
 
 def uses_mean(agent: AgentState, config: Config) -> bool:
@@ -276,15 +275,11 @@ def is_better(new: Episodes, old: Episodes, config: Config) -> bool:
 def retest_episodes(config: Config, episode_length: int | None) -> int:
     """Return the number of episodes of a second test, which depends on the smallest tail.
 
-    If SAC-Lagrangian replaces a CVaR by the mean, the tail is 1. For any other risk measure
-    than CVaR it is 0.2. Environments whose id is not that of a JAX environment may be slow, so
-    there a test takes at most 2 % of the run's steps, or one episode if an episode is longer.
+    A constraint on another measure than CVaR counts as having a tail of 0.2. Environments
+    whose id is not that of a JAX environment may be slow, so there a test takes at most 2 % of
+    the run's steps, or one episode if an episode is longer.
     """
-    tails = [
-        config.limited_measure(c).parameter if c.risk == "cvar" else 0.2
-        for c in config.constraints
-    ]
-    wanted = math.ceil(RETEST_TAIL / min(tails, default=1.0))
+    wanted = math.ceil(RETEST_TAIL / min(config.limited_tails(0.2), default=1.0))
     env_id = config.env.id
     if registry.is_jax_env(env_id) or registry.is_library_id(env_id):
         return wanted

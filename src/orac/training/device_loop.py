@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
 from orac.config.schema import Config
 from orac.core.agent import Learner, PolicyState
-from orac.envs.base import Environment, Step, reset_batch, step_batch, to_box
+from orac.envs.base import Environment, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
 from orac.training.state import (
     EVALUATE,
@@ -203,22 +203,7 @@ def one_round(
     env_state, observation, step = step_batch(
         env, env_key, state.env, to_box(env.spec, action)
     )
-    keys, steps = (pivot_key, update_key), to_step_batch(step, observation)
+    keys, steps = (pivot_key, update_key), StepBatch(observation, *step)
     return store_and_update(
         keys, state, env_state, action, steps, act_metrics, learner, config
-    )
-
-
-def to_step_batch(
-    step: Step, observation: Float[Array, "env observation"]
-) -> StepBatch:
-    """Combine the steps of JAX environments with the observations to act on next."""
-    return StepBatch(
-        observation=observation,
-        next_observation=step.observation,
-        reward=step.reward,
-        cost=step.cost,
-        terminated=step.terminated,
-        truncated=step.truncated,
-        metrics=step.metrics,
     )

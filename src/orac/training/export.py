@@ -66,18 +66,6 @@ def export_policy(
     form (the pivot) and the bounds of the actions.
     """
     path = Path(path)
-    write_format = check_export(path, overwrite)
-    data = write_format(config, spec, policy, uses_mean_action)
-    with atomic_file(path) as write:
-        write(data)
-
-
-def check_export(path: Path, overwrite: bool) -> Writer:
-    """Return the writer of the format that the extension selects.
-
-    Raises an error if the extension is unknown, or if the file exists and may not be
-    overwritten.
-    """
     if path.suffix not in WRITERS:
         raise ValueError(
             f"the file of a policy must end in {', '.join(WRITERS)}, got {str(path)!r}. "
@@ -87,7 +75,9 @@ def check_export(path: Path, overwrite: bool) -> Writer:
         raise FileExistsError(
             f"{path} already exists. Choose another name, or pass overwrite=True."
         )
-    return WRITERS[path.suffix]
+    data = WRITERS[path.suffix](config, spec, policy, uses_mean_action)
+    with atomic_file(path) as write:
+        write(data)
 
 
 def policy_arrays(

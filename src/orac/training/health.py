@@ -36,10 +36,6 @@ NEGATIVE = "the environment's negative cost"
 FIX_ENVIRONMENT = "The environment's step returned this value: fix it there."
 
 
-class NegativeCostError(ValueError):
-    """An environment reported a negative cost."""
-
-
 def check_report(
     report: StepReport,
     first_round: int,
@@ -72,7 +68,7 @@ def check_report(
     quantity = min(first, key=first.__getitem__)
     step = (first_round + first[quantity] + 1) * num_envs
     if quantity == NEGATIVE:
-        raise NegativeCostError(
+        raise ValueError(
             f"the environment's cost must be at least 0, but one was negative at step "
             f"{step:,}. {newest} {FIX_ENVIRONMENT}"
         )

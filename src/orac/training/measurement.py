@@ -53,7 +53,8 @@ class Measured(NamedTuple):
     steps: Int[np.ndarray, " window"]
     """Environment step at which each episode was measured."""
     added: Int[np.ndarray, ""]
-    """Number of episodes added since the window was last emptied."""
+    """Number of episodes added since the window was last emptied. 0 empties the window, which
+    happens when the actor is replaced or when the deployed action changes."""
     moved_at: Int[np.ndarray, ""]
     """Environment step of the last call of `steer`, which moves the multipliers."""
     settled_at: Int[np.ndarray, ""]
@@ -92,15 +93,10 @@ def init(config: Config, step: int = 0) -> Measured:
 def window_size(config: Config) -> int:
     """Return the number of episodes that the window holds.
 
-    It is at least 60, and enough that each constraint's tail contains at least 10 of them.
-    SAC-Lagrangian limits the mean instead of CVaR, so there the tail of a CVaR constraint
-    counts as 1. A constraint on another measure than CVaR counts as having a tail of 0.1.
+    It is at least 60, and enough that each constraint's tail contains at least 10 of them. A
+    constraint on another measure than CVaR counts as having a tail of 0.1.
     """
-    tails = [
-        config.limited_measure(c).parameter if c.risk == "cvar" else 0.1
-        for c in config.constraints
-    ]
-    return max([60, *(math.ceil(10 / tail) for tail in tails)])
+    return max([60, *(math.ceil(10 / tail) for tail in config.limited_tails(0.1))])
 
 
 def add(measured: Measured, costs: np.ndarray, step: int) -> Measured:
@@ -123,14 +119,6 @@ def count_steps(measured: Measured, episodes: Episodes) -> Measured:
     """Add the steps of evaluation episodes to `extra_steps`."""
     total = measured.extra_steps + np.int32(episodes.length.sum())
     return measured._replace(extra_steps=np.asarray(total, np.int32))
-
-
-def empty_window(measured: Measured) -> Measured:
-    """Return the state with an empty window.
-
-    The window is emptied when the actor is replaced or when the deployed action changes.
-    """
-    return measured._replace(added=np.zeros((), np.int32))
 
 
 def compares_actions(measured: Measured, step: int, config: Config) -> bool:
@@ -221,7 +209,8 @@ def steer(
     agent = advance_clock(agent, settled, step, elapsed, config)
     if is_stuck(measured, step, config):
         agent = agent_core.restart_actor(jax.random.fold_in(key, step), agent, learner)
-        measured = empty_window(measured)._replace(
+        measured = measured._replace(
+            added=np.zeros((), np.int32),
             settled_at=np.asarray(step, np.int32),
             side=np.zeros((), np.int32),
             crossings=np.zeros((), np.int32),

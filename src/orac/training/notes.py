@@ -110,7 +110,7 @@ def record_evaluation(
     least = counters.least_risk
     if not config.constraints:
         return
-    if not least or excess(risk, config) < excess(least, config):
+    if not least or max(config.excesses(risk)) < max(config.excesses(least)):
         counters.least_risk = risk.tolist()
 
 
@@ -137,7 +137,7 @@ def evaluation_notes(
             f"the {len(episodes):,} episodes of this evaluation, so there is nothing to limit "
             'yet: check that the environment reports its cost (cost_fn, or info["cost"]).'
         ]
-    if previous < half <= step and excess(counters.least_risk, config) > 0:
+    if previous < half <= step and max(config.excesses(counters.least_risk)) > 0:
         return [f"half of the run is over and {lowest_risk_sentence(counters, config)}"]
     return []
 
@@ -148,15 +148,6 @@ def lowest_risk_sentence(counters: Any, config: Config) -> str:
         "no evaluation has been within the limits so far: the lowest risk was "
         f"{risk_text(counters.least_risk, config)}."
     )
-
-
-def excess(risk: Sequence[float] | np.ndarray, config: Config) -> float:
-    """Return the largest amount by which a risk is above its limit. It may be negative.
-
-    Each amount is divided by the constraint's `cost_scale`, or by its limit if `cost_scale` is
-    not set.
-    """
-    return max(c.excess(r) for r, c in zip(risk, config.constraints, strict=True))
 
 
 def risk_text(risk: Sequence[float] | np.ndarray, config: Config) -> str:
@@ -188,7 +179,7 @@ def delivery_record(runner: Any, counters: Any) -> dict[str, Any]:
     else:
         risk = measured.get("risk", [])
         mean_action = delivery.uses_mean(state.agent, config)
-        feasible = bool(measured) and (not risk or excess(risk, config) <= 0)
+        feasible = bool(measured) and (not risk or max(config.excesses(risk)) <= 0)
         why = (
             "It is the last policy, because no policy has been stored for delivery yet."
             if config.agent.follows_episodes
@@ -246,7 +237,7 @@ def delivery_lines(runner: Any, counters: Any) -> list[str]:
     if record["within_limits"]:
         return [f"Delivered: {policy}, with {numbers}, {measured}."]
     least = risk if record["checkpoint"] == "best" else counters.least_risk
-    if excess(counters.least_risk, config) > 0:
+    if max(config.excesses(counters.least_risk)) > 0:
         found = lowest_risk_sentence(counters, config)
         found = f"{found[0].upper()}{found[1:]}"
     else:
@@ -287,7 +278,7 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
         causes.append(
             f"The multiplier reached its cap of {cap:g}: raise agent.multiplier.cap."
         )
-    if excess(least, config) > 0.25:
+    if max(config.excesses(least)) > 0.25:
         worst_risk, _ = max(
             zip(least, config.constraints, strict=True),
             key=lambda pair: pair[1].excess(pair[0]),
@@ -303,7 +294,7 @@ def likely_causes(runner: Any, least: Sequence[float]) -> list[str]:
     )
     causes.append(
         "The risk is close to the limit: aim lower with a larger agent.multiplier.margin."
-        if excess(least, config) <= 0.25 and agent.follows_episodes
+        if max(config.excesses(least)) <= 0.25 and agent.follows_episodes
         else "The actor may be stuck with a bad policy: try another seed"
         + ("." if training.restarts else ", or set training.restarts=2.")
     )

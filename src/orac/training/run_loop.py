@@ -323,8 +323,8 @@ def steer_run(
                 steering = agent.steering
                 steering = steering._replace(samples=~steering.samples)
                 state = state._replace(agent=agent._replace(steering=steering))
-                measured = measurement.empty_window(measured)._replace(
-                    switched=np.True_
+                measured = measured._replace(
+                    added=np.zeros((), np.int32), switched=np.True_
                 )
     window = None
     if len(played) or episodes is not None:

@@ -12,8 +12,6 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
-from orac.policy import check_archive
+from orac.policy import open_archive
 from orac.runs.arrays import (
     TemplateMismatchError,
     from_json,
@@ -128,7 +126,7 @@ def restore_state(
         return None, []
     messages = list(loaded.warnings)
     restored = loaded.state._replace(replay=loaded.replay)
-    with _expected_content(loaded.step, checkpoints.directory.parent):
+    try:
         saved_counters = {
             field.name: checked_counter(loaded.extra["counters"], field.name, counters)
             for field in dataclasses.fields(counters)
@@ -137,6 +135,14 @@ def restore_state(
             check_count("the size of a log", size, 0)
         host_state = from_json(loaded.extra["host_state"])
         exact = runner.restore(restored, host_state)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        # The checksum is right, but it does not show that the file holds this run's state.
+        raise DamagedFileError(
+            f"the checkpoint of step {loaded.step} in "
+            f"{shown_path(checkpoints.directory.parent)} does not contain the state of a "
+            f"run: {type(error).__name__} ({error}). If you trust this run, the likely "
+            "cause is a different environment: pass the one that it was trained in."
+        ) from error
     if not exact:
         messages.append(
             "The environment's state could not be saved, so its episodes start again: the "
@@ -145,23 +151,6 @@ def restore_state(
     for name, value in saved_counters.items():
         setattr(counters, name, value)
     return loaded, messages
-
-
-@contextmanager
-def _expected_content(step: int, path: Path) -> Iterator[None]:
-    """Turn errors about the contents of a checkpoint into a `DamagedFileError`.
-
-    They can occur even if the checksum is right, because a checksum does not show that the
-    file holds the state of this run.
-    """
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise DamagedFileError(
-            f"the checkpoint of step {step} in {shown_path(path)} does not contain the state "
-            f"of a run: {type(error).__name__} ({error}). If you trust this run, the "
-            "likely cause is a different environment: pass the one that it was trained in."
-        ) from error
 
 
 def checked_counter(saved: Any, name: str, counters: Any) -> Any:
@@ -230,7 +219,7 @@ def load_agent(
     try:
         with (
             open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream,
-            checked_archive(stream) as archive,
+            open_archive(stream) as archive,
             tempfile.TemporaryDirectory() as folder,
         ):
             text = _member(archive, "config.yaml", MAX_TEXT_BYTES).decode()
@@ -303,15 +292,6 @@ def _check_numbers(what: str, values: Any, config: Config) -> None:
             f"{what} must be a list of finite numbers, one per constraint of the config (it "
             f"has {len(config.constraints)}), got {shown(values)}."
         )
-
-
-def checked_archive(stream: Any) -> zipfile.ZipFile:
-    """Open a zip file after checking that its list of members is small."""
-    try:
-        check_archive(stream)
-    except ValueError as error:
-        raise zipfile.BadZipFile(str(error)) from error
-    return zipfile.ZipFile(stream)
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:

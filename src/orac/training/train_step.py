@@ -61,7 +61,11 @@ class TrainState(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """One step of every environment."""
+    """One step of every environment.
+
+    From `next_observation` to `metrics`, the fields and their order are those of
+    `envs.base.Step`.
+    """
 
     observation: Float[Array, "env observation"]
     """The observation to act on next. Where an episode ended, it is the first observation of

@@ -43,8 +43,11 @@ def enable_compilation_cache() -> None:
     threads: XLA splits loops by the number of threads, so a program that was compiled for
     another number could round differently.
     """
-    chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if chosen or not cache_is_wanted():
+    if getattr(jax.config, "jax_compilation_cache_dir", None):
+        return
+    setting = os.environ.get("ORAC_CACHE", "on")
+    check_choice("ORAC_CACHE", setting, ("on", "off"))
+    if setting == "off" or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "orac"
     folder = root / f"xla-{count_threads()}-threads"
@@ -65,13 +68,6 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # JAX decides at the first compilation whether to use a cache. This resets the decision.
     compilation_cache.reset_cache()
-
-
-def cache_is_wanted() -> bool:
-    """Return whether the environment variables allow orac to set up the cache."""
-    setting = os.environ.get("ORAC_CACHE", "on")
-    check_choice("ORAC_CACHE", setting, ("on", "off"))
-    return setting == "on" and "JAX_COMPILATION_CACHE_DIR" not in os.environ
 
 
 def remove_incomplete(folder: Path) -> None:

@@ -18,6 +18,7 @@ from orac.core.cost_models import Quantiles
 from orac.core.critics import Fractions
 from orac.core.risk_forms.fixed_quantiles import (
     loss_with_mean,
+    quantile_loss,
     quantile_model,
     recentred,
 )
@@ -154,14 +155,23 @@ def test_the_loss_with_a_mean_is_the_quantile_loss_plus_a_squared_error():
     predicted, targets = (
         Quantiles(jax.random.normal(key, (1, 2, 4, K + 1)), GRID) for key in keys
     )
-    quantiles = critics.cost_loss(
-        predicted.values[..., :-1], GRID, targets.values[..., :-1], GRID.widths, 0.3
+    rows = critics.quantile_loss(
+        predicted.values[..., :-1],
+        GRID.levels,
+        targets.values[..., :-1],
+        GRID.widths,
+        0.3,
     )
     error = predicted.values[..., -1] - targets.values[..., -1]
-    expected = quantiles + (error**2).mean(axis=-1).sum()
+    expected = (rows + error**2).mean(axis=-1).sum()
     np.testing.assert_allclose(
         loss_with_mean(predicted, targets, 0.3), expected, rtol=1e-5
     )
+
+
+def test_a_loss_without_members_is_zero():
+    nothing = Quantiles(jnp.zeros((0, 2, 4, K)), GRID)
+    assert float(quantile_loss(nothing, nothing, 1.0)) == 0
 
 
 def test_only_the_quantile_form_can_be_recentred():

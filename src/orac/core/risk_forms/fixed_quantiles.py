@@ -85,14 +85,15 @@ def without_pivot(problem: Problem) -> dict[str, Any]:
 
 
 def quantile_loss(predicted: Quantiles, targets: Quantiles, kappa: float) -> Array:
-    """Return the quantile Huber loss of all critics."""
-    return critics.cost_loss(
+    """Return the quantile loss: the mean over the batch, summed over constraints and members."""
+    per_row = critics.quantile_loss(
         predicted.values,
-        predicted.fractions,
+        predicted.fractions.levels,
         targets.values,
         targets.fractions.widths,
         kappa,
     )
+    return per_row.mean(axis=-1).sum()
 
 
 def quantile_model(problem: Problem, config: AgentConfig) -> CostModel:

@@ -2,7 +2,7 @@
 
 `read_value` and `read_info` parse one step. They return the numbers that they find, or an
 `InvalidCost`, from which the caller makes an error that names the environment and the step.
-`CostReader` reads the costs of a vector environment, whose infos Gymnasium batches into
+`read_costs` reads the costs of a vector environment, whose infos Gymnasium batches into
 columns, each with a mask. The user's cost function is called in `wrapper.py` and `vector.py`.
 """
 
@@ -142,37 +142,30 @@ def find_fault(reading: Reading, num_costs: int | None) -> InvalidCost | None:
     return None
 
 
-class CostReader:
-    """Reads the costs that a vector environment reports in its steps."""
+def read_costs(
+    cost: Any, infos: Infos, restarted: Bool[np.ndarray, " batch"], cost_keys: CostKeys
+) -> Readings:
+    """Return one unchecked row of costs per environment of a vector environment.
 
-    def __init__(self, keys: CostKeys) -> None:
-        self._keys = keys
-
-    def read(
-        self, cost: Any, infos: dict[str, Any], restarted: Bool[np.ndarray, " batch"]
-    ) -> Readings:
-        """Return one unchecked row of costs per environment.
-
-        `cost` is the third of six step values, or None if there were five. For environments
-        that `restarted` in this call, the last step of the old episode is read from
-        `final_info`. Columns are read whole if all values are numbers, and row by row
-        otherwise.
-        """
-        if cost is not None:
-            column = np.asarray(cost)
+    `cost` is the third of six step values, or None if there were five. For environments
+    that `restarted` in this call, the last step of the old episode is read from
+    `final_info`. Columns are read whole if all values are numbers, and row by row otherwise.
+    """
+    if cost is not None:
+        column = np.asarray(cost)
+        if _is_numeric(column):
+            return column
+        return [read_value(value) for value in column]
+    if not np.count_nonzero(restarted):
+        columns = [_full_column(infos, key) for key in cost_keys.found_in(infos)]
+        column = columns[0]
+        if len(columns) == 1 and column is not None:
             if _is_numeric(column):
                 return column
-            return [read_value(value) for value in column]
-        if not np.count_nonzero(restarted):
-            columns = [_full_column(infos, key) for key in self._keys.found_in(infos)]
-            column = columns[0]
-            if len(columns) == 1 and column is not None:
-                if _is_numeric(column):
-                    return column
-                return [read_value(value) for value in column.tolist()]
-            if all(column is not None and _is_numeric(column, 1) for column in columns):
-                return np.stack([c for c in columns if c is not None], axis=1)
-        return [read_info(info, self._keys) for info in info_rows(infos, restarted)]
+            return [read_value(value) for value in column.tolist()]
+        if all(column is not None and _is_numeric(column, 1) for column in columns):
+            return np.stack([c for c in columns if c is not None], axis=1)
+    return [read_info(info, cost_keys) for info in info_rows(infos, restarted)]
 
 
 def keep_fractions(vector: VectorEnv[Any, Any, Any]) -> None:

@@ -30,13 +30,13 @@ from orac.envs.base import EnvSpec, MetricSpec
 from orac.envs.gym_adapter.costs import (
     NOT_REPORTED,
     CostKeys,
-    CostReader,
     InvalidCost,
     Readings,
     checked_costs,
     info_rows,
     is_storable,
     keep_fractions,
+    read_costs,
     read_metric,
     read_value,
     unpack_step,
@@ -124,7 +124,7 @@ class HostEnv:
         is_box = isinstance(space, Box)
         self._box_shape = (self.num_envs, *space.shape) if is_box else None
         """Shape of a batch of observations if they are boxes, else None."""
-        self._costs = CostReader(source.cost_keys)
+        self._cost_keys = source.cost_keys
         self._cost_fn = source.cost_fn
         self._before: list[Any] = []
         """Observations on which the next actions are chosen; only set for a `cost_fn`."""
@@ -235,7 +235,7 @@ class HostEnv:
         self.steps += 1
         valid = ~self._resetting
         if self._cost_fn is None:
-            readings = self._costs.read(step.cost, step.infos, step.restarted)
+            readings = read_costs(step.cost, infos, restarted, self._cost_keys)
             return step, readings, valid
         reached = self._split(step.observation)
         if np.count_nonzero(restarted):

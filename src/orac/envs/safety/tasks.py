@@ -16,6 +16,7 @@ from typing import Any
 
 import gymnasium
 
+from orac.config.presets import SAFETY_GYM_VARIANTS
 from orac.config.validation import did_you_mean
 from orac.envs.safety.import_compat import AGENTS
 
@@ -39,12 +40,7 @@ TIMESTEPS = {"Point": 0.006, "Car": 0.01}
 """Seconds per physics step in the paper's variants; the package has 0.002 and 0.004."""
 
 PAPER_STEPS = 400
-PAPER_TASKS = tuple(
-    f"Safety{agent}{task}{level}-v0"
-    for agent in TIMESTEPS
-    for task in ("Goal", "Button")
-    for level in range(3)
-)
+PAPER_TASKS = tuple(name.removeprefix("orac/") for name in SAFETY_GYM_VARIANTS)
 
 
 @dataclass(frozen=True)
