@@ -257,6 +257,13 @@ def test_an_array_that_claims_more_than_it_holds_is_refused(exported):
         orac.policy.load(exported)
 
 
+def test_compressed_arrays_of_a_policy_are_refused(exported):
+    rewrite(exported, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="must be a policy") as raised:
+        orac.policy.load(exported)
+    assert "compressed" in str(raised.value.__cause__)
+
+
 def test_two_arrays_of_one_name_are_refused(exported):
     with zipfile.ZipFile(exported) as archive:
         data = archive.read("layer0/bias.npy")

@@ -337,10 +337,13 @@ def read_arrays(stream):
     """Return the arrays of an .npz file by name.
 
     Their sizes are checked before memory is allocated, because a small file can claim
-    arrays of any size.
+    arrays of any size. Exported policies are not compressed, so compressed arrays, which could
+    fill the memory from a small file, are rejected.
     """
     with open_archive(stream) as archive:
         members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("the file has compressed arrays")
         if len(members) > MAX_ARRAYS or sum(m.file_size for m in members) > MAX_BYTES:
             raise ValueError("the file is too large for a policy")
         names = [member.filename.removesuffix(".npy") for member in members]
