@@ -188,6 +188,12 @@ def test_steps_that_were_taken_already_are_not_silently_nothing(pendulum, total)
     assert pendulum.config is before
 
 
+def test_learning_without_a_number_of_steps_says_what_to_pass(pendulum):
+    advice = r"all 400 steps .* pass more_steps, or a total_timesteps above 400"
+    with pytest.raises(ValueError, match=advice):
+        pendulum.learn(progress_bar=False)
+
+
 def test_learning_can_go_on(pendulum):
     before = jax.tree.leaves(pendulum.runner.state.agent.actor.params)[0].copy()
     pendulum.learn(500, progress_bar=False)

@@ -123,6 +123,17 @@ WORDS_OF_ANOTHER_KIND = {
 }
 
 
+def test_a_limit_of_zero_needs_a_cost_scale_which_settings_can_give():
+    with pytest.raises(ValueError, match=r"Set constraints\.0\.cost_scale to a cost"):
+        orac.ORAC("orac/GuardedMaze-v0", preset="fast", cost_limit=0)
+    settings = {"constraints.0.cost_scale": 5.0}
+    agent = orac.ORAC(
+        "orac/GuardedMaze-v0", preset="fast", cost_limit=0, settings=settings
+    )
+    assert agent.config.constraints[0].limit == 0
+    assert agent.config.constraints[0].unit == 5.0
+
+
 @pytest.fixture(scope="module")
 def told_without_types():
     """What a user is told, whose types nobody checks as they are checked in these tests."""

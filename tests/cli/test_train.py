@@ -143,6 +143,9 @@ def test_the_same_run_cannot_be_started_twice(trained_run, capsys):
     printed = capsys.readouterr().err
     assert "already holds a run" in printed
     assert f" Continue with: orac resume {trained_run}\n" in printed
+    assert main([*arguments, "--total-steps=900"]) == 1
+    printed = capsys.readouterr().err
+    assert f"Continue with: orac resume {trained_run} --total-steps 900\n" in printed
 
 
 def test_resuming_a_finished_run_does_nothing(trained_run, capsys):

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +106,17 @@ def test_command_writes_the_format_of_the_suffix_and_draws_figures(
 def test_command_fails_if_there_is_no_run(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 1
     assert "no run found at or below" in capsys.readouterr().err
+
+
+def test_the_default_file_replaces_only_reports(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("report.html").write_text("<p>my thesis</p>")
+    assert main(["report", str(study)]) == 1
+    assert "Choose another file with --out" in capsys.readouterr().err
+    assert Path("report.html").read_text() == "<p>my thesis</p>"
+    Path("report.html").unlink()
+    assert main(["report", str(study)]) == 0
+    assert main(["report", str(study)]) == 0, "a report may be replaced by a newer one"
 
 
 def test_run_can_be_reported_after_it_was_moved(study, tmp_path):

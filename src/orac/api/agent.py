@@ -277,13 +277,17 @@ class Agent:
         except FileExistsError as error:
             path = run_path(out, *place, name)
             held = f"{path} already holds a run."
+            call, command = self._resume_call(path), self._how_to_continue(path)
+            total = config.training.total_steps
+            if total > total_steps_of(path, total):
+                call = self._resume_call(path, f"total_timesteps={total}")
+                command += f" --total-steps {total}"
             new = FileExistsError(
                 f"{held} For a new run, pass another name= or out= to learn, or another "
-                f"seed= to the agent. To continue that run: {self._resume_call(path)}"
+                f"seed= to the agent. To continue that run: {call}"
             )
             shell = (
-                f"{held} Add another --name, --seed or --out for a new one. "
-                f"{self._how_to_continue(path)}"
+                f"{held} Add another --name, --seed or --out for a new one. {command}"
             )
             raise with_shell_text(new, shell) from error
 
@@ -836,6 +840,14 @@ def short_run(config: Config) -> str:
     )
 
 
+def total_steps_of(run: Path, otherwise: int) -> int:
+    """Return the total steps of the run in a directory, or `otherwise` if unreadable."""
+    try:
+        return serialization.load(run / "config.yaml").training.total_steps
+    except (OSError, ValueError):
+        return otherwise
+
+
 def extended_training(
     training: TrainingConfig, total: int | None, taken: int
 ) -> TrainingConfig:
@@ -843,8 +855,15 @@ def extended_training(
 
     If some steps are done, the schedules still end at the original total.
     """
-    longer = training if total is None else replace(training, total_steps=total)
+    asked = total
+    longer = training if asked is None else replace(training, total_steps=asked)
     total = longer.total_steps
+    if total <= taken and asked is None:
+        raise ValueError(
+            f"all {training.total_steps:,} steps of this agent were already taken. To train it "
+            "further, pass more_steps, or a total_timesteps above "
+            f"{taken:,}."
+        )
     if total <= taken:
         raise ValueError(
             "the total number of steps includes the steps of earlier calls, so it must be "

@@ -124,6 +124,10 @@ def make_agent(
         chosen = replace(chosen, env=replace(chosen.env, episode_length=episode_length))
     if num_envs is not None:
         chosen = replace(chosen, training=replace(chosen.training, num_envs=num_envs))
+    if constraints is None:
+        # A limit of 0 is valid only together with a cost_scale, which is in the settings.
+        scales = {x: v for x, v in (settings or {}).items() if "cost_scale" in x}
+        chosen = overrides.with_fields(chosen, scales)
     chosen = replace(
         chosen, constraints=merge_constraints(chosen, constraints, cost_limit, tail)
     )

@@ -683,7 +683,7 @@ class Config:
             raise ValueError(
                 f"constraints must have different names, got {names}. Rename one."
             )
-        for constraint in self.constraints:
+        for m, constraint in enumerate(self.constraints):
             if self.agent.is_dual:
                 _ = constraint.measure.dual_tail
             if self.agent.risk_form == "scalar" and constraint.risk not in (
@@ -697,9 +697,9 @@ class Config:
             if self.agent.follows_episodes and constraint.unit <= 0:
                 raise ValueError(
                     f"constraint {constraint.name!r} has a limit of 0, so its costs cannot "
-                    "be divided by the limit. Set cost_scale to a cost that is clearly too "
-                    "high. A limit of 0 can never be certified, however many episodes are "
-                    "played."
+                    f"be divided by the limit. Set constraints.{m}.cost_scale to a cost "
+                    "of an episode that is clearly too high. A limit of 0 can never be "
+                    "certified, however many episodes are played."
                 )
         deployed, num_envs = self.training.deployed_envs, self.training.num_envs
         if deployed is not None and deployed > max(num_envs - 1, 1):
