@@ -326,8 +326,9 @@ def _difference_table(groups: tuple[Group, Group]) -> Table:
         for side, group in zip("AB", groups, strict=True)
     ]
     note = (
-        f"{', '.join(sides)}. The numbers are means over seeds with {100 * LEVEL:g} % "
-        "intervals. P(A better) is the probability that a run of A beats a run of B; ties "
+        f"{', '.join(sides)}. The numbers are means over seeds of the runs' last "
+        f"evaluations, not of their delivered policies, with {100 * LEVEL:g} % intervals. "
+        "P(A better) is the probability that a run of A beats a run of B; ties "
         "count half. A difference is clear if its interval excludes 0. If all seeds of each "
         "side have the same value, it is clear if the interval of P(A better) excludes 0.5. "
         "The interval of the difference is Welch's t interval, widened if the values are "
