@@ -134,7 +134,9 @@ def print_effects(path: Path) -> None:
             [success[f"orac {i}"] - success[f"wcsac {i}"] for i in side]
             for side in sides
         ]
-        effect = difference_interval(leads[1], leads[0])
+        if min(map(len, leads)) < 2:
+            continue
+        effect = difference_interval(leads[1], leads[0], bounds=(-1, 1))
         text = f"{effect.estimate:+.0%}"
         if effect.low is not None:
             text += f" [{effect.low:+.0%}, {effect.high:+.0%}]"
