@@ -298,7 +298,14 @@ def test_noise_that_is_not_finite_is_refused(exported):
 
 
 BAD_EXTRAS = {
-    "counters": [None, [], {"episodes": "x"}, {"violations": 3}, {"last_cost": ["x"]}],
+    "counters": [
+        None,
+        [],
+        {"episodes": "x"},
+        {"violations": 3},
+        {"last_cost": ["x"]},
+        {"largest_cost": [None]},
+    ],
     "log_sizes": [None, {"metrics": -1}, {"metrics": 1.5}, {"metrics": "x"}],
     "host_state": [{"__array__": "x", "dtype": "<f4", "shape": [1]}],
 }
@@ -312,7 +319,7 @@ def test_a_checkpoint_with_other_content_is_refused_in_a_sentence(run, key, valu
 
     class Stored(Checkpoints):
         def load_latest(self, *templates):
-            return LoadedCheckpoint(60, run.runner.state, (), extra, True, (), "")
+            return LoadedCheckpoint(60, run.runner.state, (), extra, (), "")
 
     with RunDirectory.open(run.run_path) as folder:
         before = {x: x.read_bytes() for x in folder.path.glob("*.csv")}

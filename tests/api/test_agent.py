@@ -1,8 +1,10 @@
 """Tests of `Agent`: training, predicting, evaluating and exporting."""
 
+import json
 import re
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 
 import jax
@@ -10,7 +12,9 @@ import numpy as np
 import pytest
 
 import orac
-from helpers.pendulum import too_fast
+from helpers.pendulum import TINY, too_fast
+from helpers.toy_envs import TwoKindsOfStart
+from orac.evaluation.episodes import Episodes
 from orac.training.export import policy_arrays
 
 
@@ -192,6 +196,94 @@ def test_learning_without_a_number_of_steps_says_what_to_pass(pendulum):
     advice = r"all 400 steps .* pass more_steps, or a total_timesteps above 400"
     with pytest.raises(ValueError, match=advice):
         pendulum.learn(progress_bar=False)
+
+
+def test_an_evaluation_does_not_repeat_the_last_one_of_training(pendulum):
+    rows = pendulum._history.evaluations
+    logged = [x["reward"] for x in rows if x["env_steps"] == pendulum.num_timesteps]
+    for seed in (None, pendulum.config.seed):
+        result = pendulum.evaluate(len(logged), seed=seed, checkpoint="last")
+        assert not {*result.episodes.reward.tolist()} & {*logged}
+
+
+class Understated(TwoKindsOfStart):
+    """An environment in which an episode can cost 10, although 5 is declared."""
+
+    @property
+    def spec(self):
+        return replace(super().spec, cost_bounds=(5.0,))
+
+
+EARLY = {**TINY, "training.learning_starts": 50}
+FREE = Episodes(np.zeros(9), np.zeros((9, 1)), np.ones(9, int))
+
+
+def assert_refused(agent):
+    """Check that nothing is certified, even with episodes that cost nothing."""
+    with pytest.raises(
+        ValueError, match=r"at least .*, but one episode cost 10 \(train"
+    ):
+        agent.certify(FREE)
+
+
+@pytest.mark.parametrize("every", [0, 100])
+def test_a_training_episode_above_the_declared_bound_certifies_nothing(tmp_path, every):
+    settings = {**EARLY, "evaluation.every": every}
+    agent = orac.WCSAC(Understated(), cost_limit=3, tail=0.5, settings=settings)
+    agent.certify(FREE)
+    agent.learn(100, progress_bar=False, out=tmp_path, trackers=())
+    path = agent.run_path
+    resumed = orac.resume(
+        path, Understated(), total_timesteps=120, progress_bar=False, trackers=()
+    )
+    for name in ("episodes.csv", "evaluations.csv"):
+        (path / name).unlink(missing_ok=True)
+    agent.save(tmp_path / "agent.zip")
+    assert_refused(agent)
+    assert_refused(orac.load(path, Understated()))
+    assert_refused(orac.load(tmp_path / "agent.zip", Understated()))
+    assert_refused(resumed)
+
+
+def test_an_agent_of_an_earlier_version_has_no_largest_cost(tmp_path):
+    agent = orac.WCSAC(Understated(), cost_limit=3, tail=0.5, settings=EARLY)
+    agent.learn(100, progress_bar=False)
+    assert_refused(agent)
+    agent.save(tmp_path / "agent.zip")
+
+    def load_with(**changes):
+        with (
+            zipfile.ZipFile(tmp_path / "agent.zip") as source,
+            zipfile.ZipFile(tmp_path / "other.zip", "w") as copy,
+        ):
+            for name in source.namelist():
+                data = source.read(name)
+                if name == "sizes.json":
+                    sizes = json.loads(data)
+                    del sizes["largest_cost"]
+                    data = json.dumps({**sizes, **changes})
+                copy.writestr(name, data)
+        return orac.load(tmp_path / "other.zip", Understated())
+
+    load_with().certify(FREE)
+    for wrong in (None, 3, ["x"], [-1.0], [float("inf")]):
+        with pytest.raises(
+            ValueError, match=r"largest_cost in .* must be a list of fin"
+        ):
+            load_with(largest_cost=wrong)
+
+
+def test_steps_of_a_wrong_shape_are_refused_before_training():
+    class OneCost(TwoKindsOfStart):
+        @property
+        def spec(self):
+            return replace(super().spec, cost_names=("a", "b"), cost_bounds=(9.0, 9.0))
+
+    constraints = [orac.Constraint(name, 3, 0.5) for name in "ab"]
+    with pytest.raises(
+        ValueError, match=r"with the shape \(2,\) .* got the shape \(1,\)"
+    ):
+        orac.ORAC(OneCost(), constraints=constraints, settings=TINY)
 
 
 def test_learning_can_go_on(pendulum):

@@ -1,5 +1,7 @@
 """Tests of batches of JAX environments: true last observations, restarts of ended episodes."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from helpers.toy_envs import BatchedCounter, Counter
 from orac.envs.base import (
     BatchedEnvironment,
     Environment,
+    check_shapes,
     reset_batch,
     step_batch,
     to_box,
@@ -112,3 +115,69 @@ def test_to_box_scales_actions_of_agents():
     actions = to_box(spec, jnp.array([[-1.0], [0.0], [0.5], [1.0]]))
     assert actions[:, 0].tolist() == [-2, 0, 1, 2]
     assert (spec.action_size, spec.num_costs) == (1, 1)
+
+
+@dataclass(frozen=True)
+class Misshapen(Counter):
+    """A `Counter` one of whose outputs has another value than it should."""
+
+    field: str = ""
+    value: object = None
+
+    def step(self, key, state, action):
+        state, step = super().step(key, state, action)
+        return state, step._replace(**{self.field: jnp.array(self.value)})
+
+
+@dataclass(frozen=True)
+class MisshapenBatch(Misshapen):
+    """A `Misshapen` whose fault is only in `step_many`."""
+
+    def step(self, key, state, action):
+        return Counter.step(self, key, state, action)
+
+    def reset_many(self, key, num_envs):
+        return jax.vmap(self.reset)(jax.random.split(key, num_envs))
+
+    def step_many(self, key, state, action):
+        state, step = jax.vmap(self.step, (None, 0, 0))(key, state, action)
+        return state, step._replace(**{self.field: jnp.array(self.value)})
+
+
+SHAPES = [
+    (
+        Misshapen(1, "cost", 1.0),
+        "return the cost",
+        "(1,) (one entry per cost: first), got the",
+    ),
+    (
+        Misshapen(2, "cost", (1.0,)),
+        "return the cost",
+        "(2,) (one entry per cost: first, second",
+    ),
+    (Misshapen(1, "reward", (0.0,)), "return the reward", "() (a single number), got "),
+    (
+        Misshapen(1, "observation", 0.0),
+        "return the observation",
+        "(1,) (`observation_size` entries), got the shape (). Correct the observation or the spec.",
+    ),
+    (Misshapen(1, "truncated", (False,)), "the truncated", "() (a single flag), got"),
+    (
+        MisshapenBatch(1, "cost", (1.0, 1.0)),
+        "step_many of",
+        "(1,) (one entry per cost: first)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("env", "what", "shapes"), SHAPES)
+def test_outputs_of_another_shape_than_the_spec_declares_are_refused(env, what, shapes):
+    with pytest.raises(ValueError) as caught:
+        check_shapes(env)
+    assert what in str(caught.value) and shapes in str(caught.value)
+
+
+@pytest.mark.parametrize("num_costs", [0, 1, 2])
+def test_outputs_that_fit_the_spec_are_accepted(num_costs):
+    check_shapes(Counter(num_costs))
+    check_shapes(GuardedMaze())

@@ -282,3 +282,33 @@ def test_policies_above_the_limit_are_rarely_certified(monkeypatch):
 def test_looks_at_the_full_level_would_certify_too_often(monkeypatch):
     # Three looks with an error of 0.15 in total are three looks at 95 %.
     assert false_certificates(monkeypatch, 2000, 12, confidence=0.85) > 0.065
+
+
+@pytest.mark.parametrize(
+    ("cost_of", "rewards", "calls"),
+    [
+        # The second candidate would be certified before the first is looked at.
+        ({0: [99.0, 0.0], 1: [2.0, 0.0]}, [5, 9], 1),
+        # The risk of the second candidate is above the limit.
+        ({0: [2.0, 0.0], 1: [99.0, 0.0]}, [9, 5], 2),
+        # The cost whose bound is exceeded cannot be certified.
+        ({0: [2.0, 150.0]}, [9], 1),
+    ],
+)
+def test_a_validation_episode_above_the_declared_bound_certifies_nothing(
+    cost_of, rewards, calls
+):
+    zero = Constraint("heat", limit=0.0, tail=0.5)
+    spec = make_spec((10.0, 100.0), ("cost", "heat"))
+    play = Policies(lambda candidate, sample: cost_of[candidate], rewards)
+    with pytest.raises(
+        ValueError, match=r"one episode cost .* \(a validation episode\)"
+    ):
+        certify_candidates([*cost_of], play, [LIMIT, zero], spec)
+    assert len(play.calls) == calls
+
+
+def test_a_fresh_episode_above_the_declared_bound_certifies_nothing():
+    play = Policies(lambda candidate, sample: 99.0 if sample else 2.0, [1.0])
+    with pytest.raises(ValueError, match=r"cost 99 \(a fresh episode of look 1\)"):
+        certify_candidates([0], play, [LIMIT], make_spec())

@@ -104,3 +104,12 @@ def test_each_constraint_is_certified_from_the_cost_that_it_names():
     assert (heat.estimate, heat.limit, heat.cost_bound) == (25.0, 50.0, 90)
     assert heat.level == 0.9 and heat.upper is not None
     assert cost.upper is None and "only for CVaR and the mean" in cost.sentence()
+
+
+def test_a_sample_without_episodes_is_refused_in_a_sentence():
+    with pytest.raises(ValueError) as caught:
+        Episodes(np.zeros(0), np.zeros((0, 1)), np.zeros(0, int))
+    assert str(caught.value) == (
+        "a sample of episodes must contain at least one episode, got none. Play at least "
+        "one, for example with agent.evaluate(100)."
+    )

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from helpers.toy_envs import Counter
 from orac.config.schema import Constraint, EnvConfig
+from orac.config.validation import NonFiniteError
 from orac.envs.baselines import long_path, short_path
 from orac.envs.gym_adapter.make import make_host
 from orac.envs.maze.env import GuardedMaze
@@ -306,8 +307,43 @@ def test_an_episode_that_goes_on_after_its_declared_length_is_no_result():
         def spec(self):
             return replace(super().spec, episode_length=2)
 
-    def still(params, key, observation):
-        return jnp.zeros((len(observation), 1))
-
     with pytest.raises(ValueError, match="must end within the 2 steps of its spec"):
         roll_out(jax.random.key(0), None, Longer(), still, 4)
+
+
+def still(params, key, observation):
+    return jnp.zeros((len(observation), 1))
+
+
+FAULTS = {
+    "cost": (
+        ValueError,
+        "cost must be at least 0, but it was negative in episode 0, so ",
+    ),
+    "observation": (
+        NonFiniteError,
+        "the environment's observation was not finite in ep",
+    ),
+    "reward": (
+        NonFiniteError,
+        "the environment's reward was not finite in episode 0, so",
+    ),
+}
+
+
+@pytest.mark.parametrize("field", FAULTS)
+def test_a_fault_in_the_last_step_of_an_episode_is_no_result(field):
+    wrong = {"cost": jnp.array([-1.0]), "observation": jnp.full(1, jnp.nan)}
+
+    class Faulty(Counter):
+        def step(self, key, state, action):
+            state, step = super().step(key, state, action)
+            value = wrong.get(field, jnp.nan)
+            value = jnp.where(step.done, value, getattr(step, field))
+            return state, step._replace(**{field: value})
+
+    kind, message = FAULTS[field]
+    with pytest.raises(kind, match=message) as caught:
+        roll_out(jax.random.key(0), None, Faulty(), still, 4)
+    assert type(caught.value) is kind
+    assert str(caught.value).endswith("Fix it in the environment that returned it.")

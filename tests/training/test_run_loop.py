@@ -22,12 +22,14 @@ from orac.config.schema import (
     MultiplierConfig,
     TrainingConfig,
 )
+from orac.evaluation.certification import MAX_LOOKS
 from orac.evaluation.episodes import Episodes
 from orac.reports.run_reader import read_run
 from orac.runs.checkpoint import Checkpoints
 from orac.training import delivery
 from orac.training.device_loop import DeviceRunner
 from orac.training.run_loop import Counters, progress_values, steer_run
+from orac.training.state import CERTIFY, COMPARE, MEASURE, REQUESTED, RETEST
 from orac.training.train_step import StepReport
 
 LOGS = ("metrics.csv", "episodes.csv", "evaluations.csv", "config.yaml")
@@ -208,7 +210,21 @@ def steer(runner, step):
     """The metrics after an evaluation of 60 episodes at this step."""
     report = StepReport(*[()] * len(StepReport._fields))
     uses_mean = delivery.uses_mean(runner.state.agent, runner.config)
-    return steer_run(runner, report, episodes_of(runner.costs[uses_mean], 60), step)
+    episodes = episodes_of(runner.costs[uses_mean], 60)
+    return steer_run(runner, report, episodes, step, Counters())
+
+
+def test_every_kind_of_evaluation_has_its_own_sample_numbers():
+    looks = range(CERTIFY, CERTIFY + 1 + MAX_LOOKS)
+    numbers = [MEASURE, RETEST, COMPARE, REQUESTED, *looks]
+    assert len({*numbers}) == len(numbers)
+
+
+def test_the_costs_of_all_episodes_of_training_count():
+    counters = Counters()
+    for costs in ([[1.0, 8.0], [3.0, 2.0]], [[0.0, 0.0]]):
+        counters.include_costs(np.array(costs, np.float32))
+    assert counters.largest_cost == [3.0, 8.0]
 
 
 def test_the_better_action_is_deployed_and_empties_the_window():

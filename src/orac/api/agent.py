@@ -39,7 +39,13 @@ from orac.envs.user_code import CostFn, can_be_imported, cost_fn_location, stop_
 from orac.evaluation import certification
 from orac.evaluation.certification import Certification, certify_candidates
 from orac.evaluation.cvar_bounds import Certificate
-from orac.evaluation.episodes import Episodes, certify, cost_column, risk_phrase
+from orac.evaluation.episodes import (
+    Episodes,
+    certify,
+    check_cost_bounds,
+    cost_column,
+    risk_phrase,
+)
 from orac.policy import observation_rows
 from orac.reports.charts import constraint_charts, overview_charts
 from orac.reports.matplotlib_figures import draw_curves
@@ -69,12 +75,8 @@ from orac.training.host_loop import HostRunner
 from orac.training.profiler import Profiler
 from orac.training.run_logger import NO_CHECKPOINTS, Logger, MemoryLogger, RunLogger
 from orac.training.run_loop import Callback, Counters, run_loop
-from orac.training.state import empty_replay, memory_needs
+from orac.training.state import CERTIFY, REQUESTED, empty_replay, memory_needs
 from orac.training.xla import enable_compilation_cache
-
-CERTIFY = 1_000
-"""First sample number of a certification. Training and evaluations use smaller sample
-numbers, so a certificate never reuses their episodes."""
 
 
 class ShortRunWarning(UserWarning):
@@ -564,14 +566,16 @@ class Agent:
         meaning as in `predict`. The summary contains the CVaR of every cost at each of the
         `tails` and at the tail of its constraint. Without a seed, the same call plays the
         same episodes again. A seed selects other episodes, and the same seed gives every
-        policy the same initial states.
+        policy the same initial states. Neither training nor `certify` plays these episodes.
         """
         tails = checked_tails(tails)
         policy, uses_mean_action = self.policy_of(checkpoint)
         if deterministic is not None:
             check_flag("deterministic", deterministic)
             uses_mean_action = bool(deterministic)
-        rolled = self.runner.evaluate(policy, episodes, uses_mean_action, seed)
+        rolled = self.runner.evaluate(
+            policy, episodes, uses_mean_action, seed, REQUESTED
+        )
         return to_evaluation(rolled, self.config.constraints, self.spec, tails)
 
     @overload
@@ -678,29 +682,24 @@ class Agent:
         return newest is not None and (newest.step, newest.state_digest) == own
 
     def _check_cost_bounds(self) -> None:
-        """Raise an error if an episode of this run cost more than is declared possible."""
-        if self.spec.cost_bounds is None or not self._has_own_task:
+        """Raise an error if an episode of training cost more than is declared possible."""
+        spec = self.spec
+        if spec.cost_bounds is None:
             return
-        logs = {"training": to_columns(self._history.evaluations)}
-        path = self._source if self.run_path is None else self.run_path
+        columns = [cost_column(name) for name in spec.cost_names]
+        logs: dict[str, Mapping[str, np.ndarray]] = {}
+        path = self._source if self._has_own_task else None
+        path = path if self.run_path is None else self.run_path
         if path is not None and path.is_dir():
             files = [path / "episodes.csv", path / "evaluations.csv"]
-            logs |= {str(shown_path(file)): read_columns(file) for file in files}
-        for where, columns in logs.items():
-            for name, bound in zip(
-                self.spec.cost_names, self.spec.cost_bounds, strict=True
-            ):
-                # A column has NaN where a value is missing.
-                costs = columns.get(cost_column(name), np.zeros(0))
-                worst = np.nanmax(costs, initial=0.0)
-                # Numerics: costs summed in float32 may exceed the bound by a rounding error.
-                if worst > (1 + 1e-6) * bound:
-                    raise ValueError(
-                        f"the declared bound on the {name!r} of an episode, {bound:g}, "
-                        f"must be at least the cost of every episode, but one episode cost "
-                        f"{worst:g} ({where}). Declare a bound that no episode can exceed, "
-                        "because a certificate relies on it."
-                    )
+            logs = {str(shown_path(file)): read_columns(file) for file in files}
+        # The files may be missing, and training without `out` writes none.
+        counted = dict(zip(columns, self._counters.largest_cost, strict=False))
+        logs["training"] = to_columns([*self._history.evaluations, counted])
+        for where, found in logs.items():
+            # A column has NaN where a value is missing.
+            costs = [np.nanmax(found.get(x, np.zeros(0)), initial=0.0) for x in columns]
+            check_cost_bounds(costs, spec, where)
 
     def plot(self) -> Any:
         """Draw the risk, reward and cost of every evaluation, and the multipliers.
@@ -736,7 +735,13 @@ class Agent:
         if self._certified is not None:
             candidates = delivery.keep_only(candidates, self._certified)
         saving.save_agent(
-            path, self.config, self.spec, agent, candidates, self.num_timesteps
+            path,
+            self.config,
+            self.spec,
+            agent,
+            candidates,
+            self.num_timesteps,
+            self._counters.largest_cost,
         )
 
     def export(

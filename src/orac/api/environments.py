@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from orac import envs
 from orac.config.schema import Config
 from orac.config.validation import check_choice
-from orac.envs.base import EnvSpec
+from orac.envs.base import EnvSpec, check_shapes
 from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
 from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
@@ -87,6 +87,7 @@ def make_runner(
                     f"{name} must be left out for a JAX environment, which declares its own "
                     "costs and metrics and steps all copies at once."
                 )
+        check_shapes(env)
         check_memory(memory_needs(env.spec, config, with_replay=False))
         return DeviceRunner(env, config)
     options: dict[str, Any] = {

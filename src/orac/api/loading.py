@@ -94,8 +94,10 @@ def load(
             warnings.warn(message, stacklevel=3)
         state, candidates = loaded.state.agent, loaded.state.candidates
         rounds, state_digest = loaded.state.rounds, loaded.state_digest
+        largest_cost = saving.saved_largest_cost(loaded.extra.get("counters"), path)
     else:
-        config, state, candidates, steps = saving.load_agent(given, encoder)
+        saved = saving.load_agent(given, encoder)
+        config, state, candidates, steps, largest_cost = saved
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
@@ -110,6 +112,8 @@ def load(
         if agent._new_env == LAMBDA:
             agent._new_env = agent.spec.name
     agent._new_cost_fn = other_cost_fn(config, agent.config)
+    if agent._has_own_task:
+        agent._counters.largest_cost = largest_cost
     trained_with, has_now = config.env.cost_fn, agent.config.env.cost_fn
     if agent._new_cost_fn is None and has_now != trained_with:
         warnings.warn(

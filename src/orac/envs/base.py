@@ -203,6 +203,53 @@ def step_batch(
     return next_state, observation, step
 
 
+def check_shapes(env: Environment) -> None:
+    """Raise an error if the outputs of an environment do not have the shapes of its spec.
+
+    Without this check, a single cost would be broadcast and count for every constraint.
+    Nothing is computed.
+    """
+    spec, num_envs = env.spec, 2
+    expected = {
+        "observation": ((spec.observation_size,), "`observation_size` entries"),
+        "reward": ((), "a single number"),
+        "cost": (
+            (spec.num_costs,),
+            f"one entry per cost: {', '.join(spec.cost_names)}",
+        ),
+        "terminated": ((), "a single flag"),
+        "truncated": ((), "a single flag"),
+    }
+
+    def check(method: str, found: dict[str, Any]) -> None:
+        for name, value in found.items():
+            (shape, reason), got = expected[name], getattr(value, "shape", None)
+            if got != (num_envs, *shape):
+                arrived = f"a {type(value).__name__}"
+                if got is not None:
+                    arrived = f"the shape {got[1:]}"
+                raise ValueError(
+                    f"{method} of the environment {spec.name} must return the {name} of one "
+                    f"environment with the shape {shape} ({reason}), got {arrived}. Correct "
+                    f"the {name} or the spec."
+                )
+
+    def outputs(key: Array, action: Array) -> dict[str, Any]:
+        state, observation = reset_batch(env, key, num_envs)
+        keys = jax.random.split(key, num_envs)
+        found: dict[str, Any] = {"reset": {"observation": observation}}
+        step = jax.vmap(env.step)(keys, state, action)[1]
+        found["step"] = {name: getattr(step, name) for name in expected}
+        if isinstance(env, BatchedEnvironment):
+            step = env.step_many(key, state, action)[1]
+            found["step_many"] = {name: getattr(step, name) for name in expected}
+        return found
+
+    action = jax.ShapeDtypeStruct((num_envs, spec.action_size), jnp.float32)
+    for method, found in jax.eval_shape(outputs, jax.random.key(0), action).items():
+        check(method, found)
+
+
 def to_box(
     spec: EnvSpec, action: Float[Array, "*batch action"]
 ) -> Float[Array, "*batch action"]:

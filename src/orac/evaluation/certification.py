@@ -31,6 +31,7 @@ from orac.evaluation.cvar_bounds import (
 )
 from orac.evaluation.episodes import (
     Episodes,
+    check_cost_bounds,
     cost_noun,
     costs_of,
     declared_cost_bound,
@@ -188,7 +189,8 @@ def certify_candidates(
     `candidates` starts with the best one, and only the first `CANDIDATES` of them are used.
     `validation` is the number of validation episodes that each candidate plays. Its default
     is the smaller of `validation_episodes` and `episodes_max`. `log` receives a sentence
-    before each part of the work.
+    before each part of the work. If any of the episodes costs more than is declared possible,
+    this is an error, because the declared bound is then wrong for every candidate.
     """
     check_level(confidence)
     check_count("looks", looks, high=MAX_LOOKS)
@@ -214,7 +216,16 @@ def certify_candidates(
         )
     plural = "policy" if len(candidates) == 1 else "policies"
     log(f"Measuring {len(candidates)} {plural} on {validation:,} validation episodes.")
-    seen = [play(candidate, validation, 0) for candidate in candidates]
+
+    def play_and_check(candidate: Any, number: int, sample: int) -> Episodes:
+        episodes = play(candidate, number, sample)
+        where = (
+            f"a fresh episode of look {sample}" if sample else "a validation episode"
+        )
+        check_cost_bounds(episodes.cost.max(axis=0).tolist(), spec, where)
+        return episodes
+
+    seen = [play_and_check(candidate, validation, 0) for candidate in candidates]
     taken: list[Look] = []
     reason, place = "", 0
     while len(taken) < looks and not reason:
@@ -223,7 +234,7 @@ def certify_candidates(
             break
         sample = len(taken) + 1
         log(f"Look {sample} of {looks}: {number:,} fresh episodes.")
-        fresh = play(candidates[place], number, sample)
+        fresh = play_and_check(candidates[place], number, sample)
         bounds = tuple(
             certificate_of(fresh, constraint, spec, level)
             for constraint in constraints

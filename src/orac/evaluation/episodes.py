@@ -33,6 +33,11 @@ class Episodes:
     """The environment's metrics at each episode's last step, by name."""
 
     def __post_init__(self):
+        if not len(self.reward):
+            raise ValueError(
+                "a sample of episodes must contain at least one episode, got none. Play at "
+                "least one, for example with agent.evaluate(100)."
+            )
         for name, values in (("reward", self.reward), ("cost", self.cost)):
             wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
             if wrong.any():
@@ -199,6 +204,25 @@ def declared_cost_bound(constraint: Constraint, spec: EnvSpec) -> float | None:
     if spec.cost_bounds is None:
         return None
     return spec.cost_bounds[spec.cost_names.index(constraint.name)]
+
+
+def check_cost_bounds(costs: Sequence[float], spec: EnvSpec, where: str) -> None:
+    """Raise an error if an episode cost more than is declared possible.
+
+    `costs` are the largest costs of episodes, one for each cost of the environment. The error
+    contains `where`, which says where they come from.
+    """
+    if spec.cost_bounds is None:
+        return
+    for name, cost, bound in zip(spec.cost_names, costs, spec.cost_bounds, strict=True):
+        # Numerics: costs summed in float32 may exceed the bound by a rounding error.
+        if cost > (1 + 1e-6) * bound:
+            raise ValueError(
+                f"the declared bound on the {name!r} of an episode, {bound:g}, must be at "
+                f"least the cost of every episode, but one episode cost {cost:g} ({where}). "
+                "Declare a bound that no episode can exceed, because a certificate relies "
+                "on it."
+            )
 
 
 def certify(

@@ -43,16 +43,25 @@ MAX_EPISODES = 10_000_000
 MAX_LENGTH = 1_000_000
 """Largest number of steps of an episode in an environment that declares no length."""
 FIX_ENVIRONMENT = "Fix it in the environment that returned it."
-CHECKED_VALUES = (
-    ("the environment's observation", FIX_ENVIRONMENT),
-    (
-        "the policy's action",
-        "The policy has diverged: use an earlier checkpoint of it.",
-    ),
-    ("the environment's reward", FIX_ENVIRONMENT),
-    ("the environment's cost", FIX_ENVIRONMENT),
+ACTION_NOT_FINITE = (
+    "the policy's action was not finite",
+    "The policy has diverged: use an earlier checkpoint of it.",
 )
-"""Values of a step that must be finite, in the order of their computation, with advice."""
+NEGATIVE_COST = "the environment's cost must be at least 0, but it was negative"
+FAULTS = (
+    ("the environment's observation was not finite", FIX_ENVIRONMENT),
+    ACTION_NOT_FINITE,
+    ("the environment's reward was not finite", FIX_ENVIRONMENT),
+    ("the environment's cost was not finite", FIX_ENVIRONMENT),
+    ("the environment's observation was not finite", FIX_ENVIRONMENT),
+    (NEGATIVE_COST, FIX_ENVIRONMENT),
+)
+"""Faults of the values of a step, with advice.
+
+The values are those before the step, the action, and the results of the step, the last of
+which is the next observation. An environment that returns NaN after a NaN action is correct,
+so the first fault counts. The health checks of training find the same faults.
+"""
 FRAMES_PER_SECOND = 20
 VIDEO_EXTRA = ("Recording a video", "video", "imageio.v3")
 
@@ -76,7 +85,7 @@ def _roll_out(
     policy: DevicePolicy,
     episodes: int,
 ) -> tuple[Array, Array, Array, dict[str, Array], Array, Array]:
-    """Return the totals of each episode, the argument of `check_finite`, and `done`.
+    """Return the totals of each episode, the argument of `check_faults`, and `done`.
 
     `done` says for each episode whether it ended within the declared number of steps.
     """
@@ -102,10 +111,12 @@ def _roll_out(
         keys = jax.random.split(env_key, episodes)
         state, now = jax.vmap(env.step)(keys, state, action)
         live = ~done
-        # Find the first of CHECKED_VALUES that is not finite. It may have caused the others.
-        values = (observation, action, now.reward, now.cost)
+        # Find the first of FAULTS. It may have caused the others.
+        values = (observation, action, now.reward, now.cost, now.observation)
         rows = [~jnp.isfinite(x).reshape(episodes, -1).all(axis=1) for x in values]
-        found = jnp.select(rows, [jnp.int32(i) for i in range(1, 5)], jnp.int32(0))
+        rows.append((now.cost < 0).any(axis=1))
+        numbers = [jnp.int32(i + 1) for i in range(len(FAULTS))]
+        found = jnp.select(rows, numbers, jnp.int32(0))
         totals = (
             reward + jnp.where(live, now.reward, 0),
             cost + jnp.where(live[:, None], now.cost, 0),
@@ -138,7 +149,7 @@ def roll_out(
     reward, cost, length, metrics, invalid, done = jax.tree.map(
         lambda *arrays: np.concatenate(arrays)[:episodes], *parts
     )
-    check_finite(invalid)
+    check_faults(invalid)
     if not done.all():
         limit = f"{MAX_LENGTH:,} steps that are played at most"
         if env.spec.episode_length:
@@ -156,19 +167,18 @@ def roll_out(
     )
 
 
-def check_finite(invalid: np.ndarray) -> None:
-    """Raise an error for the first episode with a value that was not finite.
+def check_faults(invalid: np.ndarray) -> None:
+    """Raise an error for the first episode with a fault.
 
-    `invalid` has one entry per episode: the index in CHECKED_VALUES of the first such value,
-    counted from 1, or 0 if all values were finite.
+    `invalid` has one entry per episode: the index in FAULTS of its first fault, counted from
+    1, or 0 if there was none.
     """
     if not invalid.any():
         return
     episode = int(np.flatnonzero(invalid)[0])
-    what, advice = CHECKED_VALUES[invalid[episode] - 1]
-    raise NonFiniteError(
-        f"{what} was not finite in episode {episode}, so there is no result. {advice}"
-    )
+    fault, advice = FAULTS[invalid[episode] - 1]
+    error = ValueError if fault == NEGATIVE_COST else NonFiniteError
+    raise error(f"{fault} in episode {episode}, so there is no result. {advice}")
 
 
 def check_episodes(episodes: int) -> None:
@@ -312,7 +322,8 @@ def record_episodes(
     last = {name: np.zeros(episodes) for name in metric_names}
     while not done.all():
         action = policy(observation)
-        check_finite(2 * ~np.isfinite(action).reshape(episodes, -1).all(axis=1))
+        finite = np.isfinite(action).reshape(episodes, -1).all(axis=1)
+        check_faults((1 + FAULTS.index(ACTION_NOT_FINITE)) * ~finite)
         step = advance(len(rewards), action)
         observation = step.observation
         observations.append(np.asarray(observation))

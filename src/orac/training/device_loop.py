@@ -20,6 +20,7 @@ from orac.envs.base import Environment, reset_batch, step_batch, to_box
 from orac.evaluation.rollout import Episodes, roll_out
 from orac.training.state import (
     EVALUATE,
+    MEASURE,
     RESTART,
     RUN,
     empty_replay,
@@ -78,7 +79,7 @@ class DeviceRunner:
         episodes: int,
         deterministic: bool = True,
         seed: int | None = None,
-        sample: int = 0,
+        sample: int = MEASURE,
     ) -> Episodes:
         """Play whole episodes of a policy and return their totals.
 

@@ -24,7 +24,7 @@ from orac.core.types import Metrics
 from orac.envs.base import EnvSpec, to_box
 from orac.envs.gym_adapter.vector import HostEnv
 from orac.evaluation.rollout import (
-    CHECKED_VALUES,
+    ACTION_NOT_FINITE,
     Episodes,
     HostPolicy,
     roll_out_host,
@@ -34,6 +34,7 @@ from orac.training.export import policy_arrays
 from orac.training.measurement import plays_deployed
 from orac.training.state import (
     EVALUATE,
+    MEASURE,
     RESTART,
     RUN,
     empty_replay,
@@ -126,7 +127,7 @@ class HostRunner:
         episodes: int,
         deterministic: bool = True,
         seed: int | None = None,
-        sample: int = 0,
+        sample: int = MEASURE,
     ) -> Episodes:
         """Play whole episodes of a policy and return their totals.
 
@@ -159,10 +160,8 @@ class HostRunner:
             optional = () if noise is None else (noise.astype(np.float32),)
             action = np.asarray(act(policy, rows, *optional))
             if not np.isfinite(action).all():
-                what, advice = CHECKED_VALUES[1]
-                raise NonFiniteError(
-                    f"{what} was not finite, so there is no result. {advice}"
-                )
+                fault, advice = ACTION_NOT_FINITE
+                raise NonFiniteError(f"{fault}, so there is no result. {advice}")
             return action
 
         return act_on_host

@@ -34,7 +34,7 @@ from orac.runs.progress import Progress
 from orac.training import delivery, measurement, notes
 from orac.training.health import check_parameters, check_report
 from orac.training.run_logger import Logger, episode_rows, metrics_row
-from orac.training.state import NEW_ACTOR
+from orac.training.state import COMPARE, MEASURE, NEW_ACTOR, RETEST
 from orac.training.train_step import StepReport, TrainState
 
 STOPPING = (
@@ -65,7 +65,7 @@ class Runner(Protocol):
         episodes: int,
         deterministic: bool = True,
         seed: int | None = None,
-        sample: int = 0,
+        sample: int = MEASURE,
     ) -> Episodes:
         """Play whole episodes of a policy and return their totals.
 
@@ -123,6 +123,14 @@ class Counters:
     """Step, reward, risk per constraint and number of episodes of the last evaluation."""
     least_risk: list[float] = field(default_factory=list)
     """Risk per constraint in the evaluation whose risk was lowest relative to the limits."""
+    largest_cost: list[float] = field(default_factory=list)
+    """For each cost, the largest cost of an episode of training or of its evaluations. It is
+    empty if it is not known."""
+
+    def include_costs(self, costs: np.ndarray) -> None:
+        """Include costs of the shape (episode, cost) in `largest_cost`."""
+        known = self.largest_cost or [0.0] * costs.shape[1]
+        self.largest_cost = np.vstack([known, costs]).max(axis=0).tolist()
 
 
 class Schedule:
@@ -182,15 +190,18 @@ def run_loop(
                 report, first, num_envs, logger.newest_checkpoint(), running_cost
             )
             metrics = metrics_row(report, counters, step, runner)
+            # These are also the costs of episodes that have not ended yet.
+            counters.include_costs(np.asarray(report.totals.cost).max(axis=1))
             rows = summary = episodes = None
             previous = 0
             if schedule.due(schedule.evaluate, rounds):
                 check_parameters(runner.state.agent, step, logger.newest_checkpoint())
                 rows, summary, episodes = evaluate(runner, step)
+                counters.include_costs(episodes.cost)
                 previous = counters.evaluated.get("step", 0)
                 notes.record_evaluation(counters, episodes, step, runner.config)
             if runner.config.agent.follows_episodes:
-                metrics |= steer_run(runner, report, episodes, step)
+                metrics |= steer_run(runner, report, episodes, step, counters)
             logger.write_metrics(metrics)
             logger.write_episodes(episode_rows(report, first, runner))
             if rows is not None and summary is not None:
@@ -284,12 +295,17 @@ def evaluate(
 
 
 def steer_run(
-    runner: Runner, report: StepReport, episodes: Episodes | None, step: int
+    runner: Runner,
+    report: StepReport,
+    episodes: Episodes | None,
+    step: int,
+    counters: Counters,
 ) -> dict[str, float]:
     """Measure the risk of the deployed policy with new episodes, and adjust the run to it.
 
     `episodes` are the episodes of the evaluation at this step, or None if there was no
-    evaluation. Returns the metrics of the measurement.
+    evaluation. The costs of the new episodes are included in `counters`. Returns the metrics
+    of the measurement.
     """
     config, spec = runner.config, runner.spec
     state, measured = runner.state, runner.state.measured
@@ -307,8 +323,9 @@ def steer_run(
 
         def play(count: int) -> Episodes:
             nonlocal measured
-            more = runner.evaluate(policy, count, uses_mean, sample=1)
+            more = runner.evaluate(policy, count, uses_mean, sample=RETEST)
             measured = measurement.count_steps(measured, more)
+            counters.include_costs(more.cost)
             return more
 
         measured = measurement.add(measured, episodes.cost, step)
@@ -317,8 +334,11 @@ def steer_run(
         )
         state = state._replace(candidates=candidates)
         if measurement.compares_actions(measured, step, config):
-            other = runner.evaluate(policy, len(episodes), not uses_mean, sample=2)
+            other = runner.evaluate(
+                policy, len(episodes), not uses_mean, sample=COMPARE
+            )
             measured = measurement.count_steps(measured, other)
+            counters.include_costs(other.cost)
             if delivery.is_better(other, episodes, config):
                 steering = agent.steering
                 steering = steering._replace(samples=~steering.samples)

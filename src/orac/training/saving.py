@@ -12,6 +12,7 @@ import math
 import os
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,9 @@ def checked_counter(saved: Any, name: str, counters: Any) -> Any:
     value = saved.get(name, known)
     kind = (int, float) if isinstance(known, int | float) else type(known)
     numbers = value if isinstance(value, list) else []
-    if not isinstance(value, kind) or any(isinstance(x, str | list) for x in numbers):
+    if not isinstance(value, kind) or any(
+        not isinstance(x, int | float) for x in numbers
+    ):
         raise TypeError(f"{name} is {value!r}")
     return value
 
@@ -180,12 +183,17 @@ def save_agent(
     agent: AgentState,
     candidates: Any = (),
     env_steps: int = 0,
+    largest_cost: Sequence[float] = (),
 ) -> None:
-    """Write an agent and its candidates for delivery to one file, without the replay."""
+    """Write an agent and its candidates for delivery to one file, without the replay.
+
+    `largest_cost` is the counter of the training loop with this name.
+    """
     problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
         "env_steps": env_steps,
+        "largest_cost": [*largest_cost],
         "observation_size": problem.observation_size,
         "action_size": problem.action_size,
         "cost_value_limits": problem.cost_value_limits,
@@ -207,8 +215,10 @@ def save_agent(
 
 def load_agent(
     path: str | Path, encoder: Any = None
-) -> tuple[Config, AgentState, Any, int]:
-    """Read config, agent, candidates and number of steps from a file of `save_agent`.
+) -> tuple[Config, AgentState, Any, int, list[float]]:
+    """Read config, agent, candidates, number of steps and largest costs from a file.
+
+    The file must be one of `save_agent`.
 
     `encoder` is the agent's encoder, if it has one. A file that is damaged or of another kind
     raises a `ValueError`.
@@ -236,6 +246,7 @@ def load_agent(
             # Files of earlier versions do not contain the number of steps.
             env_steps = sizes.get("env_steps", config.training.total_steps)
             check_count(f"env_steps in {path}", env_steps, 0, high=MAX_ENV_STEPS)
+            largest_cost = saved_largest_cost(sizes, path)
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
@@ -281,7 +292,22 @@ def load_agent(
             "because numbers are checked before a checkpoint is written. Otherwise train the "
             "agent again."
         )
-    return config, agent, candidates, env_steps
+    return config, agent, candidates, env_steps, largest_cost
+
+
+def saved_largest_cost(saved: Any, path: Path) -> list[float]:
+    """Return the largest costs of episodes that are saved in a dict.
+
+    Dicts of earlier versions do not contain them. The result is then empty.
+    """
+    values = saved.get("largest_cost", []) if isinstance(saved, dict) else []
+    valid = isinstance(values, list) and all(is_number(x) and x >= 0 for x in values)
+    if not valid:
+        raise ValueError(
+            f"largest_cost in {shown_path(path)} must be a list of finite numbers of at "
+            f"least 0, got {shown(values)}. The file is damaged: use another one."
+        )
+    return [float(x) for x in values]
 
 
 def _check_numbers(what: str, values: Any, config: Config) -> None:

@@ -31,6 +31,18 @@ The purposes are training, the evaluations of a run, new episodes after a checkp
 the environment's state, evaluations with a seed that the user gives, and the actor that
 replaces a stuck actor.
 """
+MEASURE, RETEST, COMPARE = 0, 1, 2
+"""Sample numbers of the evaluations that training makes.
+
+They are the evaluations of a run, the second test of a new best policy, and the comparison of
+the mean action with the sampled one.
+"""
+CERTIFY = 1_000
+"""Sample number of the validation episodes of a certification. Look i has the number
+`CERTIFY + i`, and there are at most 1,000 looks."""
+REQUESTED = 10_000
+"""Sample number of the evaluations that a user asks for. It differs from all other sample
+numbers, so these evaluations never repeat episodes by which a policy was chosen."""
 
 
 def problem_for(spec: EnvSpec, config: Config) -> Problem:
@@ -265,19 +277,20 @@ def without_seed(config: Config) -> Config:
 
 
 def evaluation_key(
-    run_key: Key[Array, ""], rounds: int, seed: int | None, sample: int = 0
+    run_key: Key[Array, ""], rounds: int, seed: int | None, sample: int = MEASURE
 ) -> Key[Array, ""]:
     """Return the key of an evaluation.
 
     It is made from `seed`, or, if `seed` is None, from the run's key and the number of
-    rounds. Different values of `sample` give different keys.
+    rounds. Different values of `sample` give different keys. The key of `MEASURE` has nothing
+    folded into it.
     """
     if seed is None:
         key = jax.random.fold_in(run_key, rounds)
     else:
         check_seed("the seed of an evaluation", seed)
         key = jax.random.fold_in(jax.random.key(seed), FRESH)
-    return jax.random.fold_in(key, sample) if sample else key
+    return key if sample == MEASURE else jax.random.fold_in(key, sample)
 
 
 def order_constraints(spec: EnvSpec, config: Config) -> Config:
