@@ -12,6 +12,7 @@ import math
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,12 @@ def save_agent(
     agent: AgentState,
     candidates: Any = (),
     env_steps: int = 0,
+    task: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write an agent and its candidates for delivery to one file, without the replay."""
+    """Write an agent and its candidates for delivery to one file, without the replay.
+
+    `task` describes the environment, its options and the cost function of training.
+    """
     problem = problem_for(spec, config)
     sizes = {
         "format": FORMAT,
@@ -192,6 +197,7 @@ def save_agent(
         "cost_units": problem.cost_units,
         "horizon_share": problem.horizon_share,
         "observation_structure": problem.observation_structure,
+        "task": dict(task or {}),
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "agent.arrays"
@@ -207,8 +213,8 @@ def save_agent(
 
 def load_agent(
     path: str | Path, encoder: Any = None
-) -> tuple[Config, AgentState, Any, int]:
-    """Read config, agent, candidates and number of steps from a file of `save_agent`.
+) -> tuple[Config, AgentState, Any, int, dict[str, Any]]:
+    """Read config, agent, candidates, steps and task from a file of `save_agent`.
 
     `encoder` is the agent's encoder, if it has one. A file that is damaged or of another kind
     raises a `ValueError`.
@@ -236,6 +242,10 @@ def load_agent(
             # Files of earlier versions do not contain the number of steps.
             env_steps = sizes.get("env_steps", config.training.total_steps)
             check_count(f"env_steps in {path}", env_steps, 0, high=MAX_ENV_STEPS)
+            # Nor do they describe the task.
+            task = sizes.get("task", {})
+            if not isinstance(task, dict):
+                raise TypeError("its task is not a mapping")
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
@@ -281,7 +291,7 @@ def load_agent(
             "because numbers are checked before a checkpoint is written. Otherwise train the "
             "agent again."
         )
-    return config, agent, candidates, env_steps
+    return config, agent, candidates, env_steps, task
 
 
 def _check_numbers(what: str, values: Any, config: Config) -> None:
