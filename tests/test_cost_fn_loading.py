@@ -12,6 +12,7 @@ import pytest
 import orac
 from orac.cli.main import main
 from orac.config import serialization
+from orac.envs.identity import PYTHON
 from orac.envs.user_code import NotImported, cost_fn_from_file
 from orac.runs.directory import read_meta, run_path
 from orac.training.saving import load_agent
@@ -184,7 +185,9 @@ RUN = "runs/Pendulum-v1/sac-lag/default/seed-000"
 
 def test_a_run_records_where_the_cost_function_of_its_script_is(script):
     assert serialization.load(script / RUN / "config.yaml").env.cost_fn == "script:fast"
-    assert read_meta(script / RUN)["cost_fn"] == {
+    record = read_meta(script / RUN)["cost_fn"]
+    assert len(record.pop("digest")) == 32 and record.pop("python") == PYTHON
+    assert record == {
         "module": "script",
         "file": str(script / "script.py"),
         "name": "fast",

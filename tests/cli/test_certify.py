@@ -231,6 +231,28 @@ def test_a_declared_bound_is_part_of_the_next_commands(trained_run, capsys):
     assert printed.endswith(f"orac certify {trained_run} --cost-bound 200\n")
 
 
+def test_the_next_commands_name_the_module_that_the_user_named(trained_run, capsys):
+    agent = orac.load(trained_run)
+    agent.env_id = "my_envs:Tank-v0"
+    finish(agent, trained_run, Namespace(cost_bound=None, quiet=True))
+    printed = capsys.readouterr().out
+    for command in ("evaluate", "certify"):
+        assert f"orac {command} {trained_run} --env-id my_envs:Tank-v0" in printed
+    agent.run_path = trained_run
+    continued = f"orac resume {trained_run} --env-id my_envs:Tank-v0"
+    assert continued in agent._how_to_continue(trained_run)
+
+
+def test_a_cost_function_that_was_not_compared_is_noted_in_the_certificate(
+    run, capsys, monkeypatch
+):
+    agent = orac.load(run)
+    agent._not_compared = "the code of the cost function cannot be compared."
+    monkeypatch.setattr(orac.cli.evaluate, "load_from_options", lambda options: agent)
+    main(["certify", str(run)])
+    assert "\nNote: the code of the cost" in capsys.readouterr().out
+
+
 def test_the_head_of_a_run_says_what_is_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Agent, "_train", lambda agent, logger, *_: logger.close())
     arguments = ["train", "--preset=fast", f"--env-id={ENV}", f"--out={tmp_path}"]

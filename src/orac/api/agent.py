@@ -12,8 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from orac.api.environments import is_env_id, make_runner, run_arguments, with_cost_fn
+from orac.api.environments import (
+    describe_task,
+    is_env_id,
+    make_runner,
+    run_arguments,
+    with_cost_fn,
+)
 from orac.api.evaluation import Evaluation, checked_tails, to_evaluation
+from orac.api.options import options_to_record
 from orac.config import presets, serialization
 from orac.config.schema import Config, Constraint, Encoder, TrainingConfig
 from orac.config.validation import (
@@ -35,6 +42,7 @@ from orac.core.agent import (
 )
 from orac.core.cost_models import Problem
 from orac.envs.base import EnvSpec, to_box
+from orac.envs.identity import code_record
 from orac.envs.user_code import CostFn, can_be_imported, cost_fn_location, stop_script
 from orac.evaluation import certification
 from orac.evaluation.certification import Certification, certify_candidates
@@ -78,6 +86,9 @@ from orac.training.run_loop import Callback, Counters, run_loop
 from orac.training.state import CERTIFY, REQUESTED, empty_replay, memory_needs
 from orac.training.xla import enable_compilation_cache
 
+TASK_ENTRIES = ("host_options", "env_made_from", "cost_fn")
+"""Entries of meta.json, and of a saved agent, that describe the task of the training."""
+
 
 class ShortRunWarning(UserWarning):
     """Warns that a run ends before its learning starts."""
@@ -115,10 +126,14 @@ class Agent:
         """Additional entries for meta.json of this agent's run."""
         if cost_function is not None:
             place = cost_fn_location(config.env.cost_fn or "", cost_function)
-            self._meta["cost_fn"] = place
+            self._meta["cost_fn"] = {**place, **code_record(cost_function)}
         if isinstance(config.agent.encoder, Encoder):
             self._meta["encoder"] = place_of_encoder(config.agent.encoder)
+        self._meta["host_options"] = options_to_record(host_options or {})
+        self.env_id = env if isinstance(env, str) else config.env.id
+        """Id of the environment as the user gave it, which may name its module."""
         self.runner = make_runner(env, config, cost_function, host_options or {})
+        self._meta["env_made_from"] = describe_task(self.runner)
         if (host_options or {}).get("cost_bound") is not None:
             bounds = self.runner.spec.cost_bounds or ()
             self._meta["cost_bound"] = [float(bound) for bound in bounds]
@@ -131,6 +146,13 @@ class Agent:
         self._new_cost_fn: str | None = None
         """Name of the present cost function if a loaded agent was trained with another, or
         None."""
+        self._new_task_reason = ""
+        """How the present environment or cost function differs from that of training."""
+        self._not_compared = ""
+        """Sentence that says why the cost function was not compared with that of training."""
+        self._task: Mapping[str, Any] | None = None
+        """Record of the task that a loaded agent was trained in; None if it is the present
+        one."""
         self._state_digest: str | None = None
         """Digest of the checkpoint that the agent was loaded from or last wrote, or None."""
         self._counters = Counters()
@@ -333,6 +355,8 @@ class Agent:
                 )
             return [*messages, *self._collect_first()]
         state = self.runner.state
+        if not self._has_own_task:
+            self._task = None
         if self._new_env is not None:
             self.runner.configure(self.config_of_env)
         if not self._has_own_task and state.candidates:
@@ -416,7 +440,7 @@ class Agent:
         if any(argument.endswith("=...") for argument in self._own_code()):
             return f"Continue with: {self._resume_call(path)}"
         bounds = self._meta.get("cost_bound")
-        arguments = run_arguments(path, self.config, bounds)
+        arguments = run_arguments(path, self.config, bounds, self.env_id)
         return f"Continue with: orac resume {arguments}"
 
     def _resume_call(self, path: Path, *more: str) -> str:
@@ -734,6 +758,7 @@ class Agent:
         agent, candidates = self._finite_agent(), self.runner.state.candidates
         if self._certified is not None:
             candidates = delivery.keep_only(candidates, self._certified)
+        record = self._meta if self._task is None else self._task
         saving.save_agent(
             path,
             self.config,
@@ -742,6 +767,7 @@ class Agent:
             candidates,
             self.num_timesteps,
             self._counters.largest_cost,
+            {x: record[x] for x in TASK_ENTRIES if x in record},
         )
 
     def export(
@@ -790,9 +816,10 @@ def check_own_task(agent: Agent, path: str | Path) -> None:
         if agent._new_env is not None
         else f"--cost-fn {cost_fn}"
     )
+    reason = f" ({agent._new_task_reason})" if agent._new_task_reason else ""
     raise ValueError(
-        f"a run must be certified with its own {other}. To bound the risk with the new one, "
-        f"use: orac evaluate {path} {option} --episodes 1000 --certify"
+        f"a run must be certified with its own {other}{reason}. To bound the risk with the "
+        f"new one, use: orac evaluate {path} {option} --episodes 1000 --certify"
     )
 
 

@@ -18,10 +18,11 @@ from orac import envs
 from orac.config.schema import Config
 from orac.config.validation import check_choice
 from orac.envs.base import EnvSpec, check_shapes
-from orac.envs.brax_adapter import BRAX_OPTIONS, is_brax_like
+from orac.envs.brax_adapter import BRAX_OPTIONS, BraxEnv, is_brax_like
 from orac.envs.brax_adapter import adapt as adapt_brax
 from orac.envs.gym_adapter.make import check_distinct, check_environment, make_host
 from orac.envs.gym_adapter.vector import HostEnv
+from orac.envs.identity import describe_env, plain_arguments
 from orac.envs.registry import is_library_id
 from orac.envs.user_code import (
     CostFn,
@@ -190,16 +191,68 @@ def name_of_env(env: Any) -> str:
     return getattr(env, "__name__", type(env).__name__)
 
 
+def describe_task(runner: Runner) -> dict[str, Any]:
+    """Return the description of the runner's environment for meta.json."""
+    if isinstance(runner, HostRunner):
+        made = runner.env.description
+    else:
+        env: Any = getattr(runner, "env", None)
+        made = describe_env(env.env if isinstance(env, BraxEnv) else env, None, None)
+    if "id" not in made:
+        made = {**made, "kwargs": plain_arguments(dict(runner.config.env.params))}
+    length = runner.spec.episode_length
+    return {**made, "episode_length": None if length is None else int(length)}
+
+
+def usable_options(
+    recorded: Mapping[str, Any], config: Config, env: Any
+) -> dict[str, Any]:
+    """Return the options of a run that can be used with `env`, which may be another one."""
+    if env is None or env == config.env.id:
+        return dict(recorded)
+    is_id = isinstance(env, str)
+    if is_library_id(env) if is_id else is_brax_like(env):
+        return {name: recorded[name] for name in BRAX_OPTIONS if name in recorded}
+    if is_id and envs.is_jax_env(env) and config.env.cost_fn is None:
+        return {}
+    if not is_id and isinstance(getattr(env, "spec", None), EnvSpec):
+        return {}
+    # Only an id of the same environment can surely be vectorized in the same way.
+    same = is_id and is_same_id(env, config.env.id)
+    return {x: y for x, y in recorded.items() if same or x != "vectorization"}
+
+
+def is_same_id(first: str, second: str) -> bool:
+    """Return whether two ids name the same environment.
+
+    Another module may register another environment under the same id, so the modules must
+    be the same too, if both ids have one.
+    """
+    modules = {env_id.rpartition(":")[0] for env_id in (first, second)} - {""}
+    return bare_id(first) == bare_id(second) and len(modules) < 2
+
+
+def bare_id(env_id: str) -> str:
+    """Return an environment's id without the module that registers it."""
+    return env_id.rpartition(":")[2]
+
+
 def run_arguments(
-    path: Path, config: Config, cost_bound: Sequence[float] | None = None
+    path: Path,
+    config: Config,
+    cost_bound: Sequence[float] | None = None,
+    env_id: str | None = None,
 ) -> str:
     """Return the command-line arguments with which a command can load this run.
 
     They name the user's modules, because orac never imports code that only a run directory
-    names. If `cost_bound` is None, they contain the bounds that the run was started with.
+    names. `env_id` is the id that the user gave, which may name the module even if the
+    config does not. If `cost_bound` is None, the arguments contain the bounds that the run was
+    started with.
     """
     env, arguments = config.env, [str(shown_path(path))]
-    arguments += ["--env-id", env.id] if ":" in env.id else []
+    env_id = env_id if ":" in (env_id or "") else env.id
+    arguments += ["--env-id", env_id] if env_id and ":" in env_id else []
     arguments += ["--cost-fn", env.cost_fn] if env.cost_fn else []
     encoder = config.agent.encoder_name
     arguments += ["--encoder", encoder] if encoder else []

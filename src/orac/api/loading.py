@@ -1,7 +1,7 @@
 """Load an agent from a file or a run directory, and resume a run."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,35 @@ from orac import envs
 from orac.api.agent import Agent, check_callback, check_log, extended_training
 from orac.api.environments import (
     LAMBDA,
+    bare_id,
     choose_env,
     is_env_id,
+    is_same_id,
     name_of_env,
     run_arguments,
+    usable_options,
 )
-from orac.api.options import changed_host_options, refuse_unknown_options
+from orac.api.options import (
+    changed_host_options,
+    other_cost_option,
+    recorded_options,
+    refuse_unknown_options,
+)
 from orac.config import serialization
 from orac.config.schema import Config, Encoder
 from orac.config.validation import check_path
 from orac.envs.base import EnvSpec
+from orac.envs.identity import env_difference
 from orac.envs.user_code import CostFn, can_be_imported
 from orac.runs.arrays import TemplateMismatchError
 from orac.runs.atomic_io import shown_path
 from orac.runs.checkpoint import Checkpoints
-from orac.runs.directory import RunDirectory, certificate_problem, read_config
+from orac.runs.directory import (
+    RunDirectory,
+    certificate_problem,
+    read_config,
+    read_meta,
+)
 from orac.runs.machine import check_memory
 from orac.runs.trackers import check_trackers
 from orac.training import delivery, saving
@@ -60,19 +74,17 @@ def load(
     `encoder` again if the run used an environment, a cost function or an encoder from your
     module. Pass `cost_bound` again before you certify, because a certificate never relies
     on a number from a file. The other options are those of `make_agent` about the
-    environment, which are not stored in the file either. All other settings come from the
-    file.
+    environment. If you do not pass them, they come from the file, like all other settings.
     """
     check_path("path", path)
     # Making the environment may change the working directory.
     given, path = Path(path), Path(path).absolute()
-    options: dict[str, Any] = {
-        "cost_fn": cost_fn,
-        "encoder": encoder,
-        "host_options": changed_host_options(locals()),
-    }
+    changed = changed_host_options(locals())
+    options: dict[str, Any] = {"cost_fn": cost_fn, "encoder": encoder}
     if path.is_dir():
-        config = serialization.from_dict(read_config(given))
+        config, task = serialization.from_dict(read_config(given)), read_task(path)
+        recorded = recorded_options(task, str(shown_path(path / "meta.json")))
+        options["host_options"] = {**usable_options(recorded, config, env), **changed}
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         checkpoints = Checkpoints(path / "checkpoints")
         # Do not load these fields. If `env` is another environment, its state may have
@@ -97,7 +109,9 @@ def load(
         largest_cost = saving.saved_largest_cost(loaded.extra.get("counters"), path)
     else:
         saved = saving.load_agent(given, encoder)
-        config, state, candidates, steps, largest_cost = saved
+        config, state, candidates, steps, largest_cost, task = saved
+        recorded = recorded_options(task, str(shown_path(path)))
+        options["host_options"] = {**usable_options(recorded, config, env), **changed}
         agent = Agent(choose_env(config, env), config_for_env(config, env), **options)
         if not saving.same_shapes(state, agent.runner.state.agent):
             raise does_not_fit(path, agent.spec)
@@ -106,22 +120,22 @@ def load(
     agent.runner.state = agent.runner.state._replace(
         agent=state, candidates=candidates, rounds=rounds
     )
-    agent._source, agent._state_digest = path, state_digest
-    if not is_same_env(config, env, agent.runner):
-        agent._new_env = name_of_env(env)
+    agent._source, agent._state_digest, agent._task = path, state_digest, task
+    difference = other_env(agent, task)
+    has_same_name = is_same_env(config, env, agent.runner)
+    if difference or not has_same_name:
+        agent._new_env = config.env.id if env is None else name_of_env(env)
         if agent._new_env == LAMBDA:
             agent._new_env = agent.spec.name
-    agent._new_cost_fn = other_cost_fn(config, agent.config)
+        agent._new_task_reason = difference if has_same_name else ""
+    agent._new_cost_fn, reason = other_cost(config, task, agent, changed)
+    agent._new_task_reason = agent._new_task_reason or reason
     if agent._has_own_task:
         agent._counters.largest_cost = largest_cost
-    trained_with, has_now = config.env.cost_fn, agent.config.env.cost_fn
-    if agent._new_cost_fn is None and has_now != trained_with:
-        warnings.warn(
-            f"the agent was trained with the cost function {trained_with} and now has "
-            f"{has_now}. Its evaluations and certificates are right only if both compute "
-            "the same cost.",
-            stacklevel=3,
-        )
+    if agent._new_cost_fn is None:
+        agent._not_compared = not_compared(config, task, agent)
+        if agent._not_compared:
+            warnings.warn(agent._not_compared, stacklevel=3)
     if path.is_dir():
         if problem := certificate_problem(path):
             warnings.warn(problem, stacklevel=3)
@@ -162,6 +176,8 @@ def resume(
     try:
         planned = config = serialization.from_dict(read_config(run.path))
         check_same_id(config, env, run.path)
+        task, changed = read_task(run.path), changed_host_options(locals())
+        recorded = recorded_options(task, str(shown_path(run.path / "meta.json")))
         if total_timesteps is not None:
             steps = run.checkpoints().steps()
             taken = steps[-1] if steps else 0
@@ -174,26 +190,22 @@ def resume(
             config,
             cost_fn=cost_fn,
             encoder=encoder,
-            host_options=changed_host_options(locals()),
+            host_options={**usable_options(recorded, config, env), **changed},
         )
-        check_same_env(config, env, agent.runner, run.path)
-        if other := other_cost_fn(config, agent.config):
-            own = config.env.cost_fn
-            expected = (
-                f"with its own cost function, {own}"
-                if own
-                else "without a cost function"
-            )
-            raise ValueError(
-                f"this run must be resumed {expected}, got {other}. To train its agent with "
-                "the new one, start a new run from it: "
-                f"orac train --from {shown_path(run.path)} --cost-fn {other}"
-            )
+        agent._task = task
+        difference = other_env(agent, task)
+        check_same_env(config, env, agent.runner, run.path, difference)
+        other, reason = other_cost(config, task, agent, changed)
+        if other is not None:
+            raise different_cost(config, run.path, other, reason)
         if agent.config.env.cost_fn != config.env.cost_fn:
             log(
                 f"The run was started with the cost function {config.env.cost_fn} and "
                 f"continues with {agent.config.env.cost_fn}."
             )
+        agent._not_compared = not_compared(config, task, agent)
+        if agent._not_compared:
+            log(agent._not_compared)
         new_encoder = agent.config.agent.encoder
         if (
             isinstance(new_encoder, Encoder)
@@ -214,7 +226,7 @@ def resume(
         if agent.num_timesteps < config.training.total_steps:
             run.note_commit()
         if agent.num_timesteps >= config.training.total_steps:
-            arguments = run_arguments(run.path, agent.config)
+            arguments = run_arguments(run.path, agent.config, env_id=agent.env_id)
             messages = [
                 f"The run is finished, at {agent.num_timesteps:,} steps. To train it "
                 f"further: orac resume {arguments} --total-steps {2 * agent.num_timesteps}"
@@ -256,26 +268,117 @@ def other_cost_fn(trained: Config, now: Config) -> str | None:
     return name
 
 
+def read_task(path: Path) -> dict[str, Any]:
+    """Return the meta.json of a run, or nothing if the run has none."""
+    return read_meta(path) if (path / "meta.json").is_file() else {}
+
+
+def other_env(agent: Agent, task: Mapping[str, Any]) -> str:
+    """Return how the agent's environment differs from the recorded one, or ""."""
+    return env_difference(task.get("env_made_from"), agent._meta["env_made_from"])
+
+
+def other_cost(
+    config: Config, task: Mapping[str, Any], agent: Agent, given: Mapping[str, Any]
+) -> tuple[str | None, str]:
+    """Return the name of the agent's cost if training used another one, and the reason.
+
+    `task` is the record of the run and `given` are the options that the caller passed. The
+    name is None if the cost is the same as in training or cannot be compared.
+    """
+    now = agent.config.env.cost_fn
+    if name := other_cost_fn(config, agent.config):
+        return name, ""
+    if now is not None:
+        before, code = code_records(task, agent)
+        if before["python"] == code["python"] and before["digest"] != code["digest"]:
+            return now, (
+                "its code, its default values or the values that it uses from its enclosing "
+                "function differ from those in training. Pass the unchanged function. A "
+                "function that you define in a module, such as my_costs.py, can be passed "
+                "by its name, my_costs:NAME"
+            )
+        return None, ""
+    option = other_cost_option(given, task, config.constraints)
+    return option or None, ""
+
+
+def code_records(
+    task: Mapping[str, Any], agent: Agent
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the digest and the Python version of the recorded and the present cost function.
+
+    Both digests and versions are "" if one of the functions has no digest.
+    """
+    found = []
+    for record in (task.get("cost_fn"), agent._meta.get("cost_fn")):
+        known = record if isinstance(record, dict) else {}
+        found.append({x: str(known.get(x, "")) for x in ("digest", "python")})
+    if not all(one["digest"] for one in found):
+        return {"digest": "", "python": ""}, {"digest": "", "python": ""}
+    return found[0], found[1]
+
+
+def not_compared(config: Config, task: Mapping[str, Any], agent: Agent) -> str:
+    """Return a sentence if the cost function could not be compared with that of training.
+
+    A function of a run of an earlier version, which recorded no code, has only a name.
+    """
+    trained_with, has_now = config.env.cost_fn, agent.config.env.cost_fn
+    if has_now is None:
+        return ""
+    before, now = code_records(task, agent)
+    if before["digest"] and before["python"] == now["python"]:
+        return ""
+    advice = (
+        "Evaluations and certificates are right only if both compute the same cost."
+    )
+    if before["digest"]:
+        return (
+            f"the code of the cost function {has_now} cannot be compared with that of "
+            f"training, which used Python {before['python']} and not {now['python']}. {advice}"
+        )
+    if has_now != trained_with:
+        return (
+            f"the agent was trained with the cost function {trained_with} and now has "
+            f"{has_now}, and their code cannot be compared. {advice}"
+        )
+    if isinstance(task.get("cost_fn"), dict) and "env_made_from" in task:
+        return (
+            f"the code of the cost function {has_now} cannot be compared with that of "
+            f"training, because Python does not show it. {advice}"
+        )
+    return ""
+
+
+def different_cost(config: Config, path: Path, other: str, reason: str) -> ValueError:
+    """Return the error for a run that would be resumed with another cost."""
+    own = config.env.cost_fn
+    if own is None and "=" in other:
+        return ValueError(
+            "this run must be resumed with the options of its training, which select the "
+            f"costs, got {other}. Leave the option out. To train its agent with the new "
+            f"cost, start a new run: orac.load({str(shown_path(path))!r}, "
+            f"{other}).learn(out=...)"
+        )
+    expected = (
+        f"with its own cost function, {own}" if own else "without a cost function"
+    )
+    why = f" ({reason})" if reason else ""
+    start = f"orac train --from {shown_path(path)} --cost-fn {other}"
+    if not can_be_imported(other):
+        start = f"orac.load({str(shown_path(path))!r}, cost_fn=...).learn(out=...)"
+    return ValueError(
+        f"this run must be resumed {expected}, got {other}{why}. To train its agent with "
+        f"the new one, start a new run from it: {start}"
+    )
+
+
 def config_for_env(config: Config, env: Any) -> Config:
     """Return the config. If `env` is another id, remove the environment's parameters."""
     if not isinstance(env, str) or is_same_id(env, config.env.id):
         return config
     return replace(config, env=replace(config.env, params=()))
-
-
-def is_same_id(first: str, second: str) -> bool:
-    """Return whether two ids name the same environment.
-
-    Another module may register another environment under the same id, so the modules must
-    be the same too, if both ids have one.
-    """
-    modules = {env_id.rpartition(":")[0] for env_id in (first, second)} - {""}
-    return bare_id(first) == bare_id(second) and len(modules) < 2
-
-
-def bare_id(env_id: str) -> str:
-    """Return an environment's id without the module that registers it."""
-    return env_id.rpartition(":")[2]
 
 
 def check_same_id(config: Config, env: Any, path: Path) -> None:
@@ -289,16 +392,21 @@ def check_same_id(config: Config, env: Any, path: Path) -> None:
         )
 
 
-def check_same_env(config: Config, env: Any, runner: Runner, path: Path) -> None:
+def check_same_env(
+    config: Config, env: Any, runner: Runner, path: Path, difference: str = ""
+) -> None:
     """Raise an error if a run would be resumed in another environment, of any kind.
 
-    An environment that is not an id has to be made first, to learn its name.
+    An environment that is not an id has to be made first, to learn its name. `difference` says
+    how it differs from the recorded description of the run's environment, or is "".
     """
-    if not is_same_env(config, env, runner):
-        name = name_of_env(env)
+    has_same_name = is_same_env(config, env, runner)
+    if difference or not has_same_name:
+        name = config.env.id if env is None else name_of_env(env)
+        reason = f" ({difference})" if difference and has_same_name else ""
         raise ValueError(
             f"a run must be resumed in its own environment, {config.env.id}, got "
-            f"{runner.spec.name if name == LAMBDA else name}. Pass the environment as it "
+            f"{runner.spec.name if name == LAMBDA else name}{reason}. Pass the environment as it "
             "was passed when the run was started. To train its agent in another "
             "environment, start a new run: "
             f"orac.load({str(shown_path(path))!r}, env=...).learn(out=...)"

@@ -255,6 +255,8 @@ def run_certify(options: argparse.Namespace) -> int:
     else:
         sentence = result.sentence()
         print(f"{sentence[0].upper()}{sentence[1:]}.")
+        if agent._not_compared:
+            print(f"Note: {agent._not_compared}")
         print(
             f"The policy is from step {result.policy.step:,}. Written: {shown_path(file)}"
         )

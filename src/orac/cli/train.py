@@ -319,7 +319,7 @@ def finish(agent: "Agent", path: Path, options: argparse.Namespace) -> int:
             # Otherwise `learn` has printed it.
             print(agent.stopped_text())
         return 128 + (agent.stop_signal or signal.SIGINT)
-    arguments = run_arguments(path, agent.config, options.cost_bound)
+    arguments = run_arguments(path, agent.config, options.cost_bound, agent.env_id)
     print(f"Done: {shown_path(path)}")
     print("\n".join(agent.delivery_lines()))
     print(f"Evaluate it with: orac evaluate {arguments}")

@@ -259,9 +259,10 @@ def name_of_cost_fn(cost_fn: CostFn) -> str:
 def importable_module(module: str) -> str:
     """Return the name under which a module can be imported.
 
-    For a script this is the name of its file instead of `__main__`.
+    For a script this is the name of its file instead of `__main__`, or instead of
+    `__mp_main__` in a process that it started.
     """
-    if module == "__main__":
+    if module in ("__main__", "__mp_main__"):
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         # `python -m package.script` sets the spec, `python script.py` only the file.

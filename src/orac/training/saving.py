@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +184,12 @@ def save_agent(
     candidates: Any = (),
     env_steps: int = 0,
     largest_cost: Sequence[float] = (),
+    task: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an agent and its candidates for delivery to one file, without the replay.
 
-    `largest_cost` is the counter of the training loop with this name.
+    `largest_cost` is the counter of the training loop with this name. `task` describes the
+    environment, its options and the cost function of training.
     """
     problem = problem_for(spec, config)
     sizes = {
@@ -200,6 +202,7 @@ def save_agent(
         "cost_units": problem.cost_units,
         "horizon_share": problem.horizon_share,
         "observation_structure": problem.observation_structure,
+        "task": dict(task or {}),
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "agent.arrays"
@@ -215,10 +218,8 @@ def save_agent(
 
 def load_agent(
     path: str | Path, encoder: Any = None
-) -> tuple[Config, AgentState, Any, int, list[float]]:
-    """Read config, agent, candidates, number of steps and largest costs from a file.
-
-    The file must be one of `save_agent`.
+) -> tuple[Config, AgentState, Any, int, list[float], dict[str, Any]]:
+    """Read what `save_agent` wrote: config, agent, candidates, steps, largest costs and task.
 
     `encoder` is the agent's encoder, if it has one. A file that is damaged or of another kind
     raises a `ValueError`.
@@ -247,6 +248,10 @@ def load_agent(
             env_steps = sizes.get("env_steps", config.training.total_steps)
             check_count(f"env_steps in {path}", env_steps, 0, high=MAX_ENV_STEPS)
             largest_cost = saved_largest_cost(sizes, path)
+            # Nor do they describe the task.
+            task = sizes.get("task", {})
+            if not isinstance(task, dict):
+                raise TypeError("its task is not a mapping")
             problem = Problem(
                 sizes["observation_size"],
                 sizes["action_size"],
@@ -292,7 +297,7 @@ def load_agent(
             "because numbers are checked before a checkpoint is written. Otherwise train the "
             "agent again."
         )
-    return config, agent, candidates, env_steps, largest_cost
+    return config, agent, candidates, env_steps, largest_cost, task
 
 
 def saved_largest_cost(saved: Any, path: Path) -> list[float]:

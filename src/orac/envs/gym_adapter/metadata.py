@@ -9,16 +9,32 @@ Gymnasium can flatten become flat float32 vectors.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+from gymnasium.wrappers import (
+    OrderEnforcing,
+    PassiveEnvChecker,
+    RecordEpisodeStatistics,
+    RecordVideo,
+    TimeLimit,
+)
 from jaxtyping import Float32
+
+from orac.envs.identity import describe_env
+
+TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers whose state does not matter, except the step count of `TimeLimit`, which is saved.
+The flags of the others do not affect an episode."""
+SAME_TASK_WRAPPERS = (*TRANSPARENT_WRAPPERS, RecordEpisodeStatistics, RecordVideo)
+"""Wrappers that do not change the task. The length of an episode is compared separately."""
 
 
 class EnvMetadata(NamedTuple):
@@ -35,6 +51,8 @@ class EnvMetadata(NamedTuple):
     metric_names: tuple[str, ...] = ()
     observation_structure: str = ""
     """Observation space as JSON; empty if it is a vector or cannot be described."""
+    description: Mapping[str, Any] | None = None
+    """Description of the environment that another one is compared with (`identity`)."""
 
     @property
     def episode_cost_bounds(self) -> tuple[float, ...] | None:
@@ -75,7 +93,24 @@ def read_metadata(env: Any) -> EnvMetadata:
         cost_bounds=first("cost_bound", _bounds),
         step_cost_bounds=first("step_cost_bound", _bounds),
         metric_names=first("metric_names", _names) or (),
+        description=_description(layers, bare),
     )
+
+
+def _description(layers: list[Any], bare: Any) -> dict[str, Any]:
+    """Return the description of an environment with these layers, the outermost first."""
+    specs = [getattr(layer, "spec", None) for layer in layers]
+    spec = next((one for one in reversed(specs) if one is not None), None)
+    if isinstance(bare, AsyncVectorEnv):
+        return describe_env(None, spec, None)
+    base = bare.envs[0].unwrapped if isinstance(bare, SyncVectorEnv) else bare
+    kinds = gymnasium.Wrapper | VectorWrapper
+    wrappers = [
+        layer
+        for layer in layers
+        if isinstance(layer, kinds) and not isinstance(layer, SAME_TASK_WRAPPERS)
+    ]
+    return describe_env(base, spec, wrappers)
 
 
 def _layers(env: Any) -> Iterator[Any]:

@@ -115,6 +115,8 @@ class HostEnv:
         """Number of calls of `step`, for error messages."""
         self.class_name = metadata.class_name
         """Class of the user's environment, or its registered name."""
+        self.description = dict(metadata.description or {})
+        """Description of the environment that another one is compared with."""
         self._mode = _autoreset_mode(self.vector, name)
         self._box = checked_action_space(self.vector.single_action_space, name)
         self._low, self._high = self._box.low.reshape(-1), self._box.high.reshape(-1)

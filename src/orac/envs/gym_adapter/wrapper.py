@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import TimeLimit
 
 from orac.envs.gym_adapter.costs import (
     NOT_REPORTED,
@@ -34,6 +34,7 @@ from orac.envs.gym_adapter.costs import (
     unpack_step,
 )
 from orac.envs.gym_adapter.metadata import (
+    TRANSPARENT_WRAPPERS,
     EnvMetadata,
     checked_action_space,
     make_flatten,
@@ -44,10 +45,6 @@ from orac.envs.user_code import CostFn, call_cost_fn
 
 COST_KEY = "orac/cost"
 """Info key of the cost, whose value is a `Reading`; all other keys are metrics."""
-
-TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers whose state does not matter, except the step count of `TimeLimit`, which is saved.
-The flags of the others do not affect an episode."""
 
 
 class CostWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
