@@ -1,5 +1,6 @@
 """Settings for short runs of a study, backends for tests, and synthetic runs."""
 
+import json
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

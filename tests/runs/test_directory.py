@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.certificates import make_certificate
-from helpers.manifests import DIGEST, write_manifest
+from helpers.manifests import write_manifest
 from helpers.run_examples import make_state
 from orac.config import serialization
 from orac.config.presets import preset

@@ -438,7 +438,8 @@ def _evaluation_problem(
     """
     # The run may be training, so the log is read after delivered.json, which is written later.
     logged = read_columns(path / "evaluations.csv")
-    steps, episodes = logged.get("env_steps", np.empty(0)), record.get("episodes")
+    steps = logged.get("env_steps", np.empty(0))
+    episodes: Any = record.get("episodes")
     counted = type(episodes) is int and 0 < episodes < MAX_STEP
     if not counted or not len(steps) or is_continuation(path):
         return ""
