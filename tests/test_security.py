@@ -416,6 +416,22 @@ def in_sizes(**changes):
     return change
 
 
+def in_text(entry):
+    """Put an entry that `json.dumps` does not write into sizes.json."""
+
+    def change(members):
+        sizes = json.loads(members["sizes.json"])
+        del sizes[json.loads(f"{{{entry}}}").popitem()[0]]
+        text = json.dumps(sizes)[:-1] + f", {entry}}}"
+        return [*(members | {"sizes.json": text.encode()}).items()]
+
+    return change
+
+
+def truncate_arrays(members):
+    return [*(members | {"agent.arrays": members["agent.arrays"][:-100]}).items()]
+
+
 def repeat_size(members):
     text = members["sizes.json"].replace(b'"env_steps"', b'"env_steps": 7, "env_steps"')
     return [*(members | {"sizes.json": text}).items()]
@@ -434,6 +450,21 @@ def repeat_size(members):
         (in_sizes(cost_value_limits=[1.0, 2.0]), "one per constraint"),
         (in_sizes(cost_value_limits="9"), "one per constraint"),
         (in_sizes(cost_units=[np.inf]), r"cost_units .* one per constraint"),
+        (in_sizes(cost_value_limits=None), r"cost_value_limits .* one per constraint"),
+        (in_sizes(horizon_share=np.nan), r"horizon_share .* must be in \(0, 1\]"),
+        (in_sizes(horizon_share=0), r"horizon_share .* must be in \(0, 1\]"),
+        (in_sizes(horizon_share=None), r"horizon_share .* must be in \(0, 1\]"),
+        (in_text('"horizon_share": 1e999'), r"horizon_share .* must be in \(0, 1\]"),
+        (in_sizes(observation_structure="{"), "must be a JSON text that describes"),
+        (in_sizes(observation_structure=7), "must be a JSON text that describes"),
+        (
+            in_sizes(observation_structure='{"kind": "box", "shape": [9]}'),
+            r"observation_structure in .*agent must be a JSON text that describes an",
+        ),
+        (
+            truncate_arrays,
+            r"agent must be a file written .*: agent.arrays is truncated",
+        ),
         (in_sizes(env_steps=10**12), "env_steps .* must be at most 2,000,000,000"),
     ],
 )

@@ -51,6 +51,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import stat
 from contextlib import suppress
 from numbers import Real
@@ -208,7 +209,7 @@ class Monitor:
 
         If the file exists, it must be a saved monitor. It is replaced in one step.
         """
-        path = os.fspath(path)
+        path = _path(path)
         if os.path.exists(path):
             _read(path, "Choose another name; other files are not replaced.")
         bets = self._bets
@@ -226,11 +227,12 @@ class Monitor:
             "alarm_sums": self._detector.sums.tolist(),
         }
         state["checksum"] = _checksum(state)
-        part = f"{path}.part"
-        # Remove a file that was left here after a crash, or a link that somebody else made.
-        with suppress(FileNotFoundError):
-            os.unlink(part)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        # The name is new, so that no file of somebody else is written or deleted.
+        part = f"{path}.{secrets.token_hex(8)}.part"
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
         try:
             with open(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(state, stream, allow_nan=False)
@@ -244,7 +246,7 @@ class Monitor:
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Monitor":
         """Return the monitor from a file that `save` wrote."""
-        path = os.fspath(path)
+        path = _path(path)
         state = _read(path, "Give the path of a file of Monitor.save.")
         try:
             if state["checksum"] != _checksum(state):
@@ -266,12 +268,15 @@ class Monitor:
         episodes, violations = state["episodes"], state["violations"]
         low, high = state["violation_bounds"]
         is_whole = type(episodes) is int and type(violations) is int
+        # Past costs are rounded up to the grid, so those at the limit may be above it.
+        at_limit = int(np.searchsorted(self._grid, self.limit))
+        above, from_limit = counts[at_limit + 1 :].sum(), counts[at_limit:].sum()
         is_consistent = (
             is_whole
             and 0 <= violations <= episodes == counts.sum()
             and bool(((at_bets >= 0) & (at_bets <= counts)).all())
-            and 0 <= low <= 1
-            and 0 <= high <= 1
+            and above <= violations <= from_limit
+            and _can_be_rate_bounds(low, high, violations, episodes, self.confidence)
             and type(state["alarm"]) is bool
         )
         if not is_consistent:
@@ -282,6 +287,11 @@ class Monitor:
         bets.upper_wealth = _array(state["upper_wealth"], bets.upper_wealth)
         bets.lower_wealth = _array(state["lower_wealth"], bets.lower_wealth)
         self._detector.sums = _array(state["alarm_sums"], self._detector.sums)
+        if not bets.can_be_wealth(episodes) or (self._detector.sums < 0).any():
+            raise ValueError("no episodes lead to these wealths")
+        missing = math.log(self.run_length) - self._detector.evidence()
+        if (missing > 1e-6) if state["alarm"] else (missing < -1e-6):
+            raise ValueError("the alarm does not fit its evidence")
         self.episodes, self.violations = episodes, violations
         bets.episodes = self.episodes
         lower, upper = bets.bounds()
@@ -355,6 +365,21 @@ class CvarBets:
         lower = np.logical_and.accumulate(below, axis=-1).sum(axis=-1)
         upper = np.logical_and.accumulate(above, axis=-1).sum(axis=-1)
         return lower, len(self.levels) + 1 - upper
+
+    def can_be_wealth(self, episodes: int) -> bool:
+        """Return whether no wealth is larger than this number of episodes can make it.
+
+        A gambler who has reached the goal does not bet any more. One episode multiplies the
+        wealth by at most 1 / (1 - tail level) for the upper bound. For the lower bound, it
+        multiplies it by at most the largest excess divided by the tail.
+        """
+        upper = -np.log1p(-self.tail * self.levels)
+        largest = cell_excess(np.float64(1), self.level, self.low, self.high)
+        lower = np.log(np.maximum(largest / self.tail, 1))
+        return all(
+            bool((wealth <= np.minimum(episodes * step, self.goal + step) + 1e-6).all())
+            for wealth, step in ((self.upper_wealth, upper), (self.lower_wealth, lower))
+        )
 
     def place(self) -> None:
         """Choose all bets from the past costs, which are rounded up to the grid."""
@@ -489,6 +514,8 @@ def rate_interval(successes: int, n: int, confidence: float) -> tuple[float, flo
     probability that it ever reaches 1 / error is at most the error. The interval contains
     all p for which the ratio is below 1 / error.
     """
+    if n == 0:
+        return 0.0, 1.0
     failures = n - successes
     mixture = _log_beta(successes + 0.5, failures + 0.5) - _log_beta(0.5, 0.5)
     smallest = mixture + math.log1p(-confidence)
@@ -502,6 +529,25 @@ def rate_interval(successes: int, n: int, confidence: float) -> tuple[float, flo
     low = 0.0 if successes == 0 else _last_excluded(excluded, 0.0, rate)
     high = 1.0 if failures == 0 else _last_excluded(excluded, 1.0, rate)
     return low, high
+
+
+def _can_be_rate_bounds(
+    low: float, high: float, violations: int, episodes: int, confidence: float
+) -> bool:
+    """Return whether a monitor can have these bounds after this number of violations.
+
+    The bounds never become wider, so they are at least as narrow as the present interval. They
+    are narrowest if all violations came first, for the lower bound, or last. If the policy has
+    become worse, the lower bound may be above the upper bound.
+    """
+    others = episodes - violations
+    least, most = rate_interval(violations, episodes, confidence)
+    largest = rate_interval(violations, violations, confidence)[0]
+    smallest = rate_interval(0, others, confidence)[1]
+    # Numerics: the end of an interval is found by bisection.
+    return (
+        least - 1e-9 <= low <= largest + 1e-9 and smallest - 1e-9 <= high <= most + 1e-9
+    )
 
 
 def _last_excluded(excluded, outside: float, inside: float) -> float:
@@ -551,18 +597,32 @@ def _shown(value) -> str:
     return text if len(text) < 100 else f"{text[:60]}..."
 
 
+def _path(path: str | os.PathLike) -> str:
+    """Return the path as text, or raise an error if it names no file."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(
+            f"path must name a file, such as monitor.json, got {_shown(path)}."
+        )
+    return text
+
+
 def _read(path: str, advice: str) -> dict:
     """Return the contents of a file of `Monitor.save`, or raise an error."""
     # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with open(descriptor, "rb") as stream:
-        status, state = os.fstat(descriptor), None
+    state = None
+    try:
+        status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES:
-            with suppress(ValueError, RecursionError):
+            with open(descriptor, "rb", closefd=False) as stream:
                 text = stream.read(_MAX_BYTES)
+            with suppress(ValueError, RecursionError):
                 state = json.loads(
                     text, parse_constant=_refuse, object_pairs_hook=_unique
                 )
+    finally:
+        os.close(descriptor)
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError(f"{path} is not a file of Monitor.save. {advice}")
     return state

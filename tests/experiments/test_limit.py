@@ -2,7 +2,8 @@
 
 import pytest
 
-from helpers.study_examples import write_certificate, write_synthetic_runs
+from helpers.certificates import write_certificate
+from helpers.study_examples import write_synthetic_runs
 from orac.experiments.limit import LIMIT, standing_note, too_fast
 from orac.experiments.records import collect
 from orac.experiments.study import plan, with_settings
@@ -48,7 +49,8 @@ def test_the_table_counts_certified_runs_and_the_medians_of_all_judged(runs):
     study, out = runs
     first = collect(study, out)[0]
     for run, reward in zip(first.runs, [6.0, 4.0], strict=True):
-        write_certificate(run.path, reward == 6.0, reward)
+        upper = 4.6 if reward == 6.0 else 5.4
+        write_certificate(run.path, upper=upper, reward=reward)
     (table,) = study.make_tables(collect(study, out))
     judged, unjudged = table.rows
     assert judged[2:6] == ("1 of 2", "5.00", "4.00", "5.00")
@@ -82,10 +84,19 @@ def test_cases_without_a_finished_run_are_only_in_a_note(runs, tmp_path):
     )
 
 
-def test_certificate_without_its_fields_raises(runs, tmp_path):
+def test_a_run_whose_certificate_lacks_fields_is_not_certified(runs, tmp_path):
     study, _ = runs
     write_synthetic_runs(study, tmp_path, 1, evaluations=2, episodes=8)
     (path, *_) = [run.path for run in plan(study, [0], tmp_path)]
     (path / "certificate.json").write_text('{"certified": false}')
+    row = collect(study, tmp_path)[0].runs[0].row
+    assert "certified" not in row
+
+
+def test_a_refusal_that_lacks_its_looks_raises(runs, tmp_path):
+    study, _ = runs
+    write_synthetic_runs(study, tmp_path, 1, evaluations=2, episodes=8)
+    (path, *_) = [run.path for run in plan(study, [0], tmp_path)]
+    write_certificate(path, certified=False, looks=7)
     with pytest.raises(ValueError, match=r"must be one that `orac certify` wrote"):
         collect(study, tmp_path)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
+from helpers.certificates import write_certificate
 from helpers.study_examples import (
     FakeTraining,
     render,
-    write_certificate,
     write_synthetic_runs,
 )
 from helpers.synthetic_runs import write_run
@@ -58,7 +58,8 @@ def test_record_without_run_directories_gives_the_same_files(name, tmp_path):
     write_synthetic_runs(study, runs, evaluations=3, episodes=9)
     if name == "limit":
         for seed, run in enumerate(collect(study, runs)[0].runs):
-            write_certificate(run.path, seed == 1, 6.0 + seed / 7)
+            upper = 4.6 if seed == 1 else 5.4
+            write_certificate(run.path, upper=upper, reward=6.0 + seed / 7)
     shown = render(study, runs)
     if name in ("table2", "iqn-vs-linear"):
         assert "–" not in shown, "also tails that a case does not constrain have a CVaR"
@@ -207,7 +208,7 @@ def test_a_run_without_its_certificate_is_not_finished(tmp_path, monkeypatch):
     shutil.rmtree(folder)
     render(study, tmp_path / "a", record=folder)
     assert [row["finished"] for row in rows_of(folder)] == ["False", "True"]
-    write_certificate(path, True, 6.0)
+    write_certificate(path)
     render(study, tmp_path / "a", record=folder)
     assert [row["certified"] for row in rows_of(folder)] == ["True", "True"]
     backend, _ = train(study, tmp_path / "b", folder, monkeypatch, seeds=(0, 1))

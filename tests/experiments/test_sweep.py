@@ -78,7 +78,7 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
         ({"vary": {1: [1]}}, "a field in vary must be the name of a config field"),
         ({"seeds": 10**9}, "seeds must be at most 100,000"),
         (
-            {"seeds": 1000, "vary": {"agent.kappa": [1] * 1000}},
+            {"seeds": 1000, "vary": {"agent.kappa": [*range(1000)]}},
             "the number of runs of a grid must be at most 100,000, got 1000000",
         ),
         ({"set": {"agent.kapa": 1}}, "a field of agent .* Did you mean 'kappa'"),
@@ -91,6 +91,14 @@ def test_grid_is_rendered_with_the_tables_of_a_report(tmp_path):
             r"seeds must be a whole number of at least 1, .* Or give a list",
         ),
         ({"seeds": [1, 1]}, r"seeds must not repeat, got \[1, 1\]"),
+        ({"seeds": [0, 0]}, r"seeds must not repeat"),
+        (
+            {"vary": {"agent.kappa": [0.1, 1, 0.1]}},
+            r"vary.agent.kappa must not repeat, got \[0.1, 1, 0.1\]. Leave one out",
+        ),
+        ({"vary": {"agent.kappa": [1, 1.0]}}, "vary.agent.kappa must not repeat"),
+        ({"vary": {"agent.hidden_sizes": [[8], [8]]}}, "must not repeat"),
+        ({"algos": ["orac", "orac"]}, "algos must not repeat"),
         ({"name": "../../away"}, "must be letters, digits .* Try 'away'"),
         ({"seeds": [True]}, "an entry of seeds must be a whole number of at least 0"),
         ({"seeds": []}, "seeds must have at least one entry"),

@@ -1,10 +1,13 @@
 """Tests of `orac tune`: search spaces, the study, and what it writes."""
 
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from orac.experiments import tune
 from orac.experiments.launcher.processes import Processes
 from orac.experiments.search_space import parse_space, space_of, value_in
 from orac.experiments.tune import TuneOptions
+from orac.runs.directory import RunInUse, acquire_lock, release_lock
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "helpers" / "fake_trial.py"))
 CONFIG = overrides.override(
@@ -92,6 +96,78 @@ def test_a_trial_that_was_killed_before_its_start_does_not_count(tmp_path, share
         and states == ["COMPLETE", lost, "COMPLETE", "COMPLETE"][: len(states)]
     )
     assert states.count("COMPLETE") == 3
+
+
+def change_database(out, *statements):
+    with closing(sqlite3.connect(out / "study.db")) as database, database:
+        for statement in statements:
+            assert database.execute(statement).rowcount > 0
+
+
+ATTRIBUTES = {
+    "risks": [None, '"x"', "[NaN]", "[1.0, 2.0]", '["x"]', "7", "[]"],
+    "reward": [None, "NaN", '"high"', "true"],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key in ATTRIBUTES for value in ATTRIBUTES[key]]
+)
+def test_a_trial_with_unusable_results_is_left_out(study, tmp_path, key, value):
+    out = tmp_path / "study"
+    shutil.copytree(study[0], out)
+    best = serialization.load(out / "best.yaml").agent.kappa
+    trials = [t for t in stored_trials(out) if t.state.name == "COMPLETE"]
+    trial = next(t for t in trials if t.params["agent.kappa"] == best)
+    where = f"WHERE trial_id = {trial._trial_id} AND key = '{key}'"
+    change = "DELETE FROM trial_user_attributes"
+    if value is not None:
+        change = f"UPDATE trial_user_attributes SET value_json = '{value}'"
+    change_database(out, f"{change} {where}")
+    code, text = run_tune(out, trials=16)
+    assert code == 0
+    assert serialization.load(out / "best.yaml").agent.kappa != best
+    assert "1 finished trial left out, because the reward, the risks or the" in text
+
+
+@pytest.mark.parametrize("missing", [["token"], ["settings"], ["token", "settings"]])
+def test_a_study_that_was_killed_before_its_first_trial_starts(tmp_path, missing):
+    out = tmp_path / "study"
+    out.mkdir()
+    config = CONFIG, parse_space(SPACE, CONFIG), TuneOptions(out)
+    tune.open_study(tune.import_optuna(), *config)
+    names = ", ".join(map(repr, missing))
+    change_database(out, f"DELETE FROM study_user_attributes WHERE key IN ({names})")
+    assert run_tune(out, trials=1)[0] == 0
+    assert run_tune(out, trials=2)[0] == 0 and len(stored_trials(out)) == 2
+
+
+@pytest.mark.parametrize("key", ["token", "settings"])
+@pytest.mark.parametrize("value", [None, "[1]", "null", "{"])
+def test_a_study_without_usable_settings_is_refused(study, tmp_path, key, value):
+    out = tmp_path / "study"
+    shutil.copytree(study[0], out)
+    change = "DELETE FROM study_user_attributes"
+    if value is not None:
+        change = f"UPDATE study_user_attributes SET value_json = '{value}'"
+    change_database(out, f"{change} WHERE key = '{key}'")
+    before = (out / "tune.yaml").read_text()
+    wrong = "must have the settings and the token|has the trials of another study"
+    with pytest.raises(ValueError, match=f"{wrong}|must be a database of `orac tune`"):
+        run_tune(out, trials=16)
+    assert (out / "tune.yaml").read_text() == before
+
+
+def test_a_folder_in_use_is_not_changed(study, tmp_path):
+    out = tmp_path / "study"
+    out.mkdir()
+    lock = acquire_lock(out)
+    try:
+        with pytest.raises(RunInUse):
+            run_tune(out)
+    finally:
+        release_lock(lock)
+    assert [path.name for path in out.iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize("name", ["study.db", "study.db-journal", "runs"])

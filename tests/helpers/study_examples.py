@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from helpers.certificates import write_certificate
 from helpers.manifests import write_manifest
 from helpers.memory import drop_compiled_programs
 from helpers.synthetic_runs import write_run
@@ -43,14 +44,6 @@ def write_synthetic_runs(study, out, seeds=2, **options):
         write_run(out, planned.config, name=planned.name, rows=4, **options)
 
 
-def write_certificate(path, certified, reward):
-    """Write a made-up certificate of a run."""
-    bounds = [{"estimate": 4.0, "upper": 4.6 if certified else 5.4}]
-    look = {"reward": reward, "episodes": 2700, "bounds": bounds}
-    record = {"certified": certified, "step": 9000, "looks": [look], "confidence": 0.95}
-    (path / "certificate.json").write_text(json.dumps(record))
-
-
 class FakeTraining:
     """Backend that writes a synthetic run at once. Starting run `killed_at` raises Ctrl-C."""
 
@@ -63,7 +56,7 @@ class FakeTraining:
             raise KeyboardInterrupt
         write_run(run.out, run.config, name=run.name, rows=4, evaluations=2, episodes=8)
         if run.certifies:
-            write_certificate(run.path, True, 6.0)
+            write_certificate(run.path)
         write_manifest(run.path / "checkpoints", run.total_steps)
         self.trained.append((run.label, run.config.seed))
         self._new.append(run)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from helpers.certificates import write_certificate
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.core.risk import cvar
 from orac.evaluation.episodes import risk_of_episodes, value_at_risk
@@ -113,12 +114,9 @@ def test_a_star_marks_the_delivered_policy(tmp_path):
     assert mark.text == "delivered by seed 0: 4.5 on 900 episodes"
     text = report.render([tmp_path], "markdown")
     assert "| 4.5 (CVaR at 0.05, limit 5) | yes" in text and "| none " in text
-    (path / "certificate.json").write_text('{"certified": false, "looks": []}')
+    write_certificate(path, certified=False, looks=[])
     assert "| not certified " in report.render([tmp_path], "markdown")
-    bound = {"estimate": 4.1, "upper": 4.631, "limit": 5.0}
-    look = {"reward": 5.4, "episodes": 2700, "bounds": [bound]}
-    certificate = {"certified": True, "step": 8000, "confidence": 0.95, "looks": [look]}
-    (path / "certificate.json").write_text(json.dumps(certificate))
+    write_certificate(path, estimate=4.1, upper=4.631, reward=5.4, step=8000)
     groups = read_results([tmp_path]).groups
     (mark,) = charts.measured_charts(groups)[0].marks
     assert (mark.x, mark.y) == (8000, 4.1)

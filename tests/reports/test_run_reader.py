@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from helpers.certificates import make_certificate
 from helpers.synthetic_runs import ODD_LABEL, make_config, write_run
 from orac.cli.train import delivered_line
 from orac.reports.run_reader import find_runs, read_columns, read_results, read_run
@@ -191,7 +192,7 @@ DELIVERED = {"step": 6000, "reward": 5.5, "episodes": 900}
 
 @pytest.mark.parametrize(
     ("risk", "claim", "within"),
-    [(4.5, True, True), (4.5, "no", False), (17, True, False), (math.nan, True, False)],
+    [(4.5, True, True), (4.5, "no", False), (17, False, False), (math.nan, 1, False)],
 )
 def test_a_risk_above_the_limit_is_not_within_it_whatever_the_file_claims(
     tmp_path, risk, claim, within
@@ -209,6 +210,16 @@ def test_a_risk_above_the_limit_is_not_within_it_whatever_the_file_claims(
         ({"limit": {"cost": 6.0}}, "its limits are not those of"),
         ({"limit": {"other": 5.0}}, "its limits are not those of"),
         ({"written_at_step": 5000}, "but was written at step 5,000"),
+        ({"risk": {"cost": 5.5}}, "but its risk of cost is 5.5 (limit 5)"),
+        ({"step": 5999}, "describes a policy of step 5,999, at which"),
+        ({"step": 0.5}, "describes a policy of step 0.5, at which"),
+        (
+            {"episodes": 19},
+            "claims 19 episodes, but the evaluation at step 6,000 has 20",
+        ),
+        ({"checkpoint": "last"}, "claims 900 episodes, but the evaluation at step"),
+        ({"checkpoint": "last", "step": 1}, "describes a policy of step 1, at which"),
+        ({"episodes": 21}, "among them it is at least 19.1429"),
     ],
 )
 def test_a_record_of_the_delivery_of_another_run_is_ignored_with_a_note(
@@ -231,8 +242,14 @@ def test_a_record_of_the_delivery_of_another_run_is_ignored_with_a_note(
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"risk": {"cost": 50.0}}, "(limit 5), not within the limits, on 900 episodes"),
-        ({"risk": {"cost": math.nan}}, "(limit 5), not within the limits, on 900 epi"),
+        (
+            {"risk": {"cost": 50.0}},
+            "within the limits, but its risk of cost is 50 (lim",
+        ),
+        (
+            {"risk": {"cost": math.nan}},
+            "the limits, but its risk of cost is nan (limit",
+        ),
         ({"within_limits": "yes"}, "(limit 5), not within the limits, on 900 episodes"),
         ({"episodes": "many"}, "finished, but delivered.json or certificate.json in"),
         ({"episodes": -3}, "finished, but delivered.json or certificate.json in"),
@@ -262,8 +279,8 @@ def test_a_certificate_above_the_limit_of_the_run_is_ignored_with_a_note(
     tmp_path, upper
 ):
     path = write_run(tmp_path, make_config())
-    look = {"reward": 1, "episodes": 9, "bounds": [{"estimate": 4, "upper": upper}]}
-    record = {"certified": True, "step": 9000, "confidence": 0.95, "looks": [look]}
+    record = make_certificate(path)
+    record["looks"][-1]["bounds"][0]["upper"] = upper
     (path / "certificate.json").write_text(json.dumps(record))
     (note,) = read_results([tmp_path]).notes
     assert "its bounds are not within the limits of" in note

@@ -1,6 +1,5 @@
 """Tests of the policy that a run delivers: candidates, repeated tests, choice of the action."""
 
-import json
 from dataclasses import replace
 
 import jax
@@ -9,6 +8,8 @@ import numpy as np
 import pytest
 
 from helpers.agent_examples import make_agent, small_config
+from helpers.certificates import write_certificate
+from orac.config import serialization
 from orac.config.schema import Constraint, EnvConfig, MultiplierConfig, TrainingConfig
 from orac.core.agent import deployed_policy
 from orac.evaluation.episodes import Episodes
@@ -251,9 +252,8 @@ def test_considering_does_not_change_what_was_given():
 
 def test_the_candidate_of_a_certificate_is_found_by_its_step(tmp_path):
     candidates = considered((3, 5), (2, 5))
-    (tmp_path / "config.yaml").write_text("constraints: [{limit: 5}]")
+    (tmp_path / "config.yaml").write_text(serialization.dump(CONFIG))
     assert delivery.certified_index(tmp_path, candidates) is None
-    looks = [{"episodes": 9, "reward": 2, "bounds": [{"upper": 4, "estimate": 3}]}]
     for certified, step, place in (
         (True, 200, 1),
         (False, 200, None),
@@ -261,8 +261,6 @@ def test_the_candidate_of_a_certificate_is_found_by_its_step(tmp_path):
         (True, [200], None),
         (True, 0, None),
     ):
-        record = {"certified": certified, "confidence": 0.95, "step": step}
-        record["looks"] = looks
-        (tmp_path / "certificate.json").write_text(json.dumps(record))
-        assert delivery.certified_index(tmp_path, candidates) == place, record
+        write_certificate(tmp_path, certified=certified, step=step)
+        assert delivery.certified_index(tmp_path, candidates) == place, step
     assert number_of(delivery.delivered(delivery.keep_only(candidates, 1))) == 2

@@ -88,9 +88,13 @@ class BraxEnv:
             if not name.startswith("cost/")
         )
 
-    @cached_property
+    @property
     def spec(self) -> EnvSpec:
         """Sizes, bounds and names. Actions are in [-1, 1], as both libraries expect."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> EnvSpec:
         size = int(self.env.action_size)
         return EnvSpec(
             self.name,

@@ -22,7 +22,13 @@ from typing import Any
 
 from orac.config import overrides, presets, serialization
 from orac.config.schema import Config
-from orac.config.validation import check_choice, check_count, check_seed
+from orac.config.validation import (
+    check_choice,
+    check_count,
+    check_seed,
+    is_number,
+    shown,
+)
 from orac.experiments.study import Case, CaseResults, Study, missing_notes
 from orac.reports.charts import learning_charts
 from orac.reports.matplotlib_figures import BAND_NOTES, draw_line_charts
@@ -104,6 +110,10 @@ def _listed(value: Any, what: str) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values:
         raise ValueError(f"{what} must have at least one entry, got an empty list.")
+    # 1 and 1.0 are the same value.
+    different = {float(x) if is_number(x) else repr(x) for x in values}
+    if len(different) < len(values):
+        raise ValueError(f"{what} must not repeat, got {shown(values)}. Leave one out.")
     return values
 
 
@@ -114,8 +124,6 @@ def _seeds(value: Any) -> tuple[int, ...]:
         return tuple(range(value))
     for seed in _listed(value, "seeds"):
         check_seed("an entry of seeds", seed)
-    if len(set(value)) < len(value):
-        raise ValueError(f"seeds must not repeat, got {value!r}. Leave one out.")
     return tuple(value)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from orac.config import overrides, serialization
 from orac.config.reading import read_text
 from orac.config.schema import Config
-from orac.config.validation import check_count, import_extra
+from orac.config.validation import check_count, import_extra, is_number
 from orac.evaluation.certification import episodes_for_tails
 from orac.evaluation.episodes import cost_column
 from orac.experiments.launcher.processes import Processes
@@ -101,10 +101,15 @@ def tune(
     optuna = import_optuna()
     check_options(options)
     check_folder(options.out)
-    study = open_study(optuna, config, space, options)
+    study = None
+    if options.storage is not None:
+        # If the storage cannot be opened, no folder is made.
+        study = open_study(optuna, config, space, options)
     make_directory(options.out)
     lock = acquire_lock(options.out)
     try:
+        # A database in the folder is opened only by the owner of the folder's lock.
+        study = study or open_study(optuna, config, space, options)
         check_same_study(study, options)
         tuner = Tuner(optuna, study, config, space, options, log)
         backend = backend or Processes(options.jobs, options.threads)
@@ -113,7 +118,8 @@ def tune(
         feasible = tuner.write_results(arguments)
     finally:
         release_lock(lock)
-        study._storage.remove_session()
+        if study is not None:
+            study._storage.remove_session()
     if stopped:
         log("The study is not finished. Run the same command again to continue it.")
         return 128 + signals[0] if signals else UNFINISHED
@@ -158,7 +164,6 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
     name = options.study_name or safe_name(f"{config.env.id}-{config.algo}")
     storage = options.storage
     if storage is None:
-        make_directory(options.out)
         storage = f"sqlite:///{(options.out / 'study.db').resolve()}"
     place = f"{socket.gethostname()}:{options.out.resolve()}"
     try:
@@ -172,6 +177,8 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
                 n_warmup_steps=int(WARMUP_SHARE * config.training.total_steps),
             ),
         )
+        known = study.user_attrs
+        has_trials = bool(study.get_trials(deepcopy=False))
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         what = (
@@ -182,11 +189,23 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
             what = f"{options.out / 'study.db'} must be a database of `orac tune`."
         raise ValueError(f"{what} Optuna could not open it: {reason}.") from error
     settings = settings_of(config, space)
-    known = study.user_attrs.get("settings")
-    if known is None:
-        study.set_user_attr("settings", settings)
-        study.set_user_attr("token", uuid.uuid4().hex)
-    elif changes := differences(settings, known):
+    lacking = [key for key in ("token", "settings") if key not in known]
+    if not has_trials:
+        # A call that was killed may have written only the token.
+        new = {"token": uuid.uuid4().hex, "settings": settings}
+        for key in lacking:
+            study.set_user_attr(key, new[key])
+        known = {**new, **known}
+        lacking = []
+    is_text = not lacking and isinstance(known["token"], str)
+    if not is_text or not isinstance(known["settings"], dict):
+        raise ValueError(
+            f"the study {name} must have the settings and the token that `orac tune` writes, "
+            f"but its {lacking[0] if lacking else 'settings or token'} cannot be used, so "
+            "it is not known which settings its trials have. Restore the database from a "
+            "backup, or choose another --out (with --storage, another --study-name)."
+        )
+    if changes := differences(settings, known["settings"]):
         field, (ours, theirs) = next(iter(changes.items()))
         more = f" ({len(changes)} settings differ)" * (len(changes) > 1)
         raise ValueError(
@@ -197,7 +216,7 @@ def open_study(optuna: Any, config: Config, space: Space, options: TuneOptions) 
         )
     # With the same seed, the sampler would propose the trials of an earlier call again.
     seed = config.seed
-    if options.storage is not None or study.get_trials(deepcopy=False):
+    if options.storage is not None or has_trials:
         seed = zlib.crc32(f"{seed} {place} {len(study.trials)}".encode())
     study.sampler = optuna.samplers.TPESampler(seed=seed)
     return study
@@ -457,9 +476,11 @@ class Tuner:
         states = self._optuna.trial.TrialState
         trials = self._study.get_trials(deepcopy=False)
         complete = [trial for trial in trials if trial.state == states.COMPLETE]
-        points = [self._point(trial) for trial in complete]
+        points = [point for point in map(self._point, complete) if point]
         ranked = sorted((p for p in points if p.feasible), key=lambda p: -p.reward)
-        table = trials_table(ranked, self._space, config, trial_notes(trials, points))
+        unusable = len(complete) - len(points)
+        table_notes = trial_notes(trials, points, unusable)
+        table = trials_table(ranked, self._space, config, table_notes)
         log("")
         log(to_text(table))
         best = ""
@@ -491,11 +512,20 @@ class Tuner:
         log(f"Page: {out / 'tune.html'}")
         return bool(ranked)
 
-    def _point(self, trial: Any) -> Point:
-        risks = tuple(trial.user_attrs["risks"])
+    def _point(self, trial: Any) -> Point | None:
+        """Return the results of a finished trial, or None if they cannot be used."""
+        reward, risks = map(trial.user_attrs.get, ("reward", "risks"))
+        if not isinstance(risks, list) or len(risks) != len(self._config.constraints):
+            return None
+        if not all(map(is_number, (reward, *risks))):
+            return None
+        try:
+            stored = {p: p.from_storage(trial.params[p.name]) for p in self._space}
+            with_values(self._config, stored)
+        except (KeyError, TypeError, ValueError):
+            return None
         feasible = all(excess <= 0 for excess in self._config.excesses(risks))
-        reward = trial.user_attrs["reward"]
-        return Point(trial.number, reward, risks, feasible, dict(trial.params))
+        return Point(trial.number, reward, tuple(risks), feasible, dict(trial.params))
 
 
 def score(reward: float, excess: Sequence[float]) -> float:
@@ -570,8 +600,13 @@ def trials_table(
     return Table(title, columns, rows, tuple(notes))
 
 
-def trial_notes(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
-    """Return notes on the trials that the table leaves out."""
+def trial_notes(
+    trials: Sequence[Any], points: Sequence[Point], unusable: int
+) -> list[str]:
+    """Return notes on the trials that the table leaves out.
+
+    `unusable` is the number of finished trials whose results in the database cannot be used.
+    """
     above = sum(not point.feasible for point in points)
     states = [trial.state.name for trial in trials]
     parts = [
@@ -582,6 +617,11 @@ def trial_notes(trials: Sequence[Any], points: Sequence[Point]) -> list[str]:
     ]
     text = ", ".join(f"{n} {what}" for n, what in parts if n)
     notes = [f"Of {count(len(trials), 'trial')}: {text}."] if text else []
+    if unusable:
+        notes.append(
+            f"{count(unusable, 'finished trial')} left out, because the reward, the risks or "
+            "the settings in the database are not those that orac tune wrote."
+        )
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     notes += [
         f"Trial {trial.number} failed: {trial.user_attrs.get('error', 'unknown')}"

@@ -22,9 +22,12 @@ from orac.config.overrides import differing_names, flat_config
 from orac.config.reading import read_limited
 from orac.config.schema import Config, Constraint
 from orac.config.validation import is_number, shown
+from orac.evaluation.cvar_bounds import sample_cvar
+from orac.evaluation.episodes import cost_column
 from orac.runs.directory import (
     LOGS,
     certificate_problem,
+    is_continuation,
     read_config,
     read_delivered,
     read_meta,
@@ -370,7 +373,7 @@ def read_delivered_policy(path: Path, config: Config) -> DeliveredPolicy | None:
             )
         if not record or not record["episodes"]:
             return None
-        if type(record["episodes"]) is not int or record["episodes"] < 0:
+        if type(record["episodes"]) is not int or not 0 < record["episodes"] < MAX_STEP:
             raise ValueError(f"episodes is {shown(record['episodes'])}")
         if not is_number(record["reward"]):
             raise ValueError(f"reward is {shown(record['reward'])}")
@@ -398,19 +401,90 @@ def delivered_problem(path: Path, config: Config) -> str:
     """Return why delivered.json does not fit the run as it is now.
 
     The text is empty if the file fits or is missing. The file may have been copied from
-    another run, or the config may have been edited.
+    another run, or it or the config may have been edited.
     """
     record, file = read_delivered(path) or {}, path / "delivered.json"
     limits = {constraint.name: constraint.limit for constraint in config.constraints}
     if record.get("limit", limits) != limits:
         return f"{file} is ignored, because its limits are not those of {path / 'config.yaml'}."
-    step, written = record.get("step", 0), record.get("written_at_step", MAX_STEP)
-    if is_number(step) and is_number(written) and step > written:
+    step, written = record.get("step"), record.get("written_at_step", MAX_STEP)
+    if not is_number(step):
+        return ""
+    if is_number(written) and step > written:
         return (
             f"{file} is ignored, because it describes a policy of step {step:,}, but was "
             f"written at step {written:,}."
         )
+    risks = record.get("risk")
+    risks = risks if isinstance(risks, dict) else {}
+    known = {x: r for x, r in risks.items() if isinstance(r, float) or is_number(r)}
+    above = [x for x, limit in limits.items() if x in known and not known[x] <= limit]
+    if record.get("within_limits") is True and above:
+        return (
+            f"{file} is ignored, because it calls the policy within the limits, but its risk "
+            f"of {above[0]} is {known[above[0]]:g} (limit {limits[above[0]]:g})."
+        )
+    return _evaluation_problem(record, known, path, config)
+
+
+def _evaluation_problem(
+    record: dict[str, Any], risks: dict[str, float], path: Path, config: Config
+) -> str:
+    """Return how delivered.json contradicts evaluations.csv, or "" if it does not.
+
+    The measurements of a stored policy are about the episodes of its evaluation, and about
+    more episodes if there was a second test. Those of a last policy are about the episodes
+    of the last evaluation. `risks` are the measured risks by constraint.
+    """
+    # The run may be training, so the log is read after delivered.json, which is written later.
+    logged = read_columns(path / "evaluations.csv")
+    steps = logged.get("env_steps", np.empty(0))
+    episodes: Any = record.get("episodes")
+    counted = type(episodes) is int and 0 < episodes < MAX_STEP
+    if not counted or not len(steps) or is_continuation(path):
+        return ""
+    file, at = path / "delivered.json", record["step"]
+    is_last = record.get("checkpoint") == "last"
+    if is_last:
+        at = max(steps[steps <= at], default=at)
+    here = steps == at
+    if not here.any():
+        return (
+            f"{file} is ignored, because it describes a policy of step {at:,}, at which "
+            f"{path / 'evaluations.csv'} has no evaluation."
+        )
+    if episodes < here.sum() or (is_last and episodes > here.sum()):
+        return (
+            f"{file} is ignored, because it claims {episodes:,} episodes, but the evaluation at "
+            f"step {int(at):,} has {here.sum():,}."
+        )
+    for constraint in config.constraints:
+        costs = logged.get(cost_column(constraint.name), np.empty(0))
+        measure, claimed = (
+            config.limited_measure(constraint),
+            risks.get(constraint.name),
+        )
+        usable = len(costs) and claimed is not None and measure.name in ("cvar", "mean")
+        if not usable or not (costs[here] >= 0).all():
+            continue
+        lowest = _lowest_risk(costs[here], episodes, measure.dual_tail)
+        # Numerics: training computes risks in float32.
+        if claimed < lowest * (1 - 1e-3):
+            return (
+                f"{file} is ignored, because it claims a risk of {constraint.name} of "
+                f"{claimed:g} on {episodes:,} episodes, but with the evaluation at step "
+                f"{int(at):,} among them it is at least {lowest:g}."
+            )
     return ""
+
+
+def _lowest_risk(costs: np.ndarray, episodes: int, tail: float) -> float:
+    """Return the CVaR of these costs and of further episodes that cost nothing.
+
+    `episodes` is the number of both together.
+    """
+    share = min(tail * episodes / len(costs), 1.0)
+    return sample_cvar(costs, share) * share * len(costs) / (tail * episodes)
 
 
 def read_columns(file: Path) -> Columns:

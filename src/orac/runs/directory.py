@@ -11,6 +11,7 @@ of threads are the same and the environment depends only on its seed.
 
 import hashlib
 import json
+import math
 import os
 import re
 import socket
@@ -20,10 +21,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orac.config.reading import read_json, read_limited
 from orac.config.schema import Config
 from orac.config.serialization import read_yaml, to_dict, write_yaml
-from orac.config.validation import check_choice, check_count, is_number, shown
+from orac.config.validation import (
+    FLOAT32_MAX,
+    check_choice,
+    check_count,
+    is_number,
+    shown,
+)
+from orac.evaluation.cvar_bounds import cvar_upper_bound, name_of_risk
+from orac.evaluation.episodes import cost_noun
 from orac.runs.atomic_io import (
     AnyPath,
     disk_errors,
@@ -48,6 +59,16 @@ RUN_DEPTH = 4
 """Number of folders from the root of the runs to the directory of a run, see `run_path`."""
 MAX_FOLDERS, MAX_ENTRIES, MAX_SUGGESTIONS = 200, 1000, 3
 """Maximum number of folders to search for runs, of entries of each, and of runs to suggest."""
+CERTIFICATE_FIELDS = (
+    *("certified", "confidence", "max_looks", "looks", "env", "step", "trained_steps"),
+    *("seed", "config", "state_digest"),
+)
+"""Fields that certificate.json must have to be used."""
+MIN_CONFIDENCE = 0.5
+"""Minimum confidence of a certificate that is used."""
+MAX_COMPARED = 100_000
+"""The bound of a certificate with more episodes than this is not compared with the lowest
+possible one, because that would take more than a tenth of a second."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a lock that a forked process still holds after its parent exited."""
 
@@ -366,15 +387,20 @@ def certificate_problem(path: AnyPath) -> str:
     """Return the reason why certificate.json does not fit the run, or "" if it fits.
 
     The reason is also "" if the file is missing. The file may have been copied from another
-    run or edited, or the run may have changed after it was written. Fields that earlier
-    versions did not write are not compared. A run without checkpoints may have been
-    published without them, so its certificate fits.
+    run or edited, or the run may have changed after it was written. A file that lacks a field
+    is not used, because what it lacks cannot be compared. A run without checkpoints may have
+    been published without them, so its certificate fits.
     """
     record = read_certificate(path)
     if record is None:
         return ""
     file = shown_path(Path(path) / "certificate.json")
     again = f"Certify again: orac certify {shown_path(path)}"
+    if lacking := [name for name in CERTIFICATE_FIELDS if name not in record]:
+        return (
+            f"{file} is ignored, because it lacks the field {lacking[0]}, which this version "
+            f"of orac writes. {again}"
+        )
     config = read_config(path)
     env, checkpoints = config.get("env"), Checkpoints(Path(path) / "checkpoints")
     expected = {
@@ -382,69 +408,144 @@ def certificate_problem(path: AnyPath) -> str:
         "env": env.get("id") if isinstance(env, dict) else None,
         "seed": config.get("seed"),
     }
-    if any(record.get(name, value) != value for name, value in expected.items()):
+    if any(record[name] != value for name, value in expected.items()):
         return (
             f"{file} is ignored, because it is about a run with another config. {again}"
         )
-    newest, at = checkpoints.newest(), record.get("trained_steps")
+    newest, at = checkpoints.newest(), record["trained_steps"]
     if newest is None and checkpoints.steps():
         return f"{file} is ignored, because every checkpoint of the run is damaged."
-    if newest and at is not None and at != newest.step:
+    if newest and at != newest.step:
         return (
             f"{file} is ignored, because it was made when the run had {at} steps, and now "
             f"it has {newest.step}. {again}"
         )
-    if (
-        newest
-        and record.get("state_digest", newest.state_digest) != newest.state_digest
-    ):
+    if newest and record["state_digest"] != newest.state_digest:
         return (
             f"{file} is ignored, because it is about other policies: after it was made, "
             f"steps of the run were trained again. {again}"
         )
-    if record.get("certified") is False:
+    if record["certified"] is False:
         return ""
     try:
-        limits = [constraint["limit"] for constraint in config["constraints"]]
+        constraints = config["constraints"]
+        limits = [constraint["limit"] for constraint in constraints]
         bounds = record["looks"][-1]["bounds"]
         uppers = [bound["upper"] for bound in bounds]
         within = len(uppers) == len(limits) and all(
             is_number(upper) and 0 <= upper <= limit
             for upper, limit in zip(uppers, limits, strict=True)
         )
-        written = within and _is_as_written(record, limits)
-    except (KeyError, IndexError, TypeError):
-        within = written = False
+        written = within and _is_as_written(record, constraints)
+        evaluated = written and _was_evaluated(record["step"], at, Path(path))
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+        within = written = evaluated = False
     if not within:
         return (
             f"{file} is ignored, because its bounds are not within the limits of "
             f"{shown_path(Path(path) / 'config.yaml')}. {again}"
         )
+    if written and record["confidence"] < MIN_CONFIDENCE:
+        return f"{file} is ignored, because its confidence is below {MIN_CONFIDENCE}. {again}"
+    if written and not evaluated:
+        return (
+            f"{file} is ignored, because it is about a policy of step {record['step']:,}, at "
+            f"which the run evaluated none. {again}"
+        )
     return "" if written else f"{file} is ignored, because it was edited. {again}"
 
 
-def _is_as_written(certificate: Mapping[str, Any], limits: Sequence[float]) -> bool:
+def _is_as_written(
+    certificate: Mapping[str, Any], constraints: Sequence[Mapping[str, Any]]
+) -> bool:
     """Return whether the numbers of a certificate that claims to certify are consistent."""
+    # Speed: this import takes a quarter of a second, and most runs have no certificate.
+    from orac.evaluation.certification import MAX_EPISODES, MAX_LOOKS
+
     look, step = certificate["looks"][-1], certificate["step"]
-    steps = certificate.get("trained_steps")
-    bounds = zip(look["bounds"], limits, strict=True)
+    confidence, max_looks = certificate["confidence"], certificate["max_looks"]
+    steps = certificate["trained_steps"]
     return (
         certificate["certified"] is True
-        and look.get("certified", True) is True
-        and is_number(certificate["confidence"])
-        and 0 < certificate["confidence"] < 1
+        and look["certified"] is True
+        and is_number(confidence)
+        and 0 < confidence < 1
+        and type(max_looks) is int
+        and len(certificate["looks"]) <= max_looks <= MAX_LOOKS
+        and type(steps) is int
         and type(step) is int
-        and 0 <= step <= (step if steps is None else steps)
+        and 0 <= step <= steps
         and type(look["episodes"]) is int
-        and look["episodes"] > 0
+        and 1 <= look["episodes"] <= MAX_EPISODES
         and is_number(look["reward"])
+        and abs(look["reward"]) <= FLOAT32_MAX
         and all(
-            is_number(bound["estimate"])
-            and bound["estimate"] <= limit
-            and bound.get("limit", limit) == limit
-            for bound, limit in bounds
+            _is_bound_as_written(
+                bound,
+                constraint,
+                look["episodes"],
+                1 - (1 - confidence) / (max_looks * len(constraints)),
+            )
+            for bound, constraint in zip(look["bounds"], constraints, strict=True)
         )
     )
+
+
+def _is_bound_as_written(
+    bound: Mapping[str, Any],
+    constraint: Mapping[str, Any],
+    episodes: int,
+    level: float,
+) -> bool:
+    """Return whether a bound is about this constraint, and its numbers are consistent.
+
+    `level` is the confidence of one bound. No bound is lower than that of as many episodes
+    without any cost.
+    """
+    risk, estimate, upper = (
+        constraint.get("risk", "cvar"),
+        bound["estimate"],
+        bound["upper"],
+    )
+    tail = 1.0 if risk == "mean" else constraint.get("tail", 1.0)
+    cost = f"episode {cost_noun(constraint.get('name', 'cost'))}"
+    consistent = (
+        risk in ("cvar", "mean")
+        and bound["quantity"] == name_of_risk(tail, cost)
+        and bound["limit"] == constraint["limit"]
+        and is_number(estimate)
+        and is_number(bound["cost_bound"])
+        # Numerics: the bound may be rounded to float32.
+        and 0 <= estimate <= upper * (1 + 1e-6)
+        and upper <= bound["cost_bound"] * (1 + 1e-6)
+        and is_number(bound["confidence"])
+        and math.isclose(bound["confidence"], level, abs_tol=1e-9)
+    )
+    if not consistent or episodes > MAX_COMPARED:
+        return consistent
+    lowest = cvar_upper_bound(np.zeros(episodes), tail, bound["cost_bound"], level)
+    return upper >= 0.99 * lowest
+
+
+def _was_evaluated(step: int, trained_steps: int, path: Path) -> bool:
+    """Return whether the run may have stored a policy of this step.
+
+    It stores policies that it evaluated, and the last one. If evaluations.csv is missing, or
+    if the run continues another one, the steps of its evaluations are not known.
+    """
+    file = path / "evaluations.csv"
+    if step == trained_steps or not file.is_file() or is_continuation(path):
+        return True
+    with disk_errors(file, "read"), file.open(errors="replace") as rows:
+        return any(row.partition(",")[0] == str(step) for row in rows)
+
+
+def is_continuation(path: AnyPath) -> bool:
+    """Return whether the run was started from another agent, with its stored policies.
+
+    Then evaluations.csv does not contain the evaluations of these policies.
+    """
+    return "continued_from" in read_meta(path)
 
 
 def config_checksum(path: AnyPath) -> str:

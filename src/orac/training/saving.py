@@ -21,13 +21,19 @@ import jax
 from orac.config import serialization
 from orac.config.reading import read_json
 from orac.config.schema import Config
-from orac.config.validation import NonFiniteError, check_count, is_number, shown
+from orac.config.validation import (
+    NonFiniteError,
+    check_count,
+    check_range,
+    is_number,
+    shown,
+)
 from orac.core import agent as agent_core
 from orac.core.agent import AgentState
 from orac.core.cost_models import Problem
 from orac.core.risk_forms import make_learner
 from orac.envs.base import EnvSpec
-from orac.policy import open_archive
+from orac.policy import flat_size, open_archive
 from orac.runs.arrays import (
     TemplateMismatchError,
     from_json,
@@ -243,7 +249,14 @@ def load_agent(
             for name in ("observation_size", "action_size"):
                 check_count(f"{name} in {path}", sizes[name])
             for name in ("cost_value_limits", "cost_units"):
-                _check_numbers(f"{name} in {path}", sizes.get(name), config)
+                if name == "cost_value_limits" or sizes.get(name) is not None:
+                    _check_numbers(f"{name} in {path}", sizes.get(name), config)
+            # Numerics: a share that is computed from discount factors is rounded.
+            share = sizes.get("horizon_share", 1.0)
+            what = f"horizon_share in {path}"
+            check_range(what, share, 0, 1 + 1e-6, open_low=True)
+            structure = sizes.get("observation_structure", "")
+            _check_structure(structure, sizes["observation_size"], path)
             # Files of earlier versions do not contain the number of steps.
             env_steps = sizes.get("env_steps", config.training.total_steps)
             check_count(f"env_steps in {path}", env_steps, 0, high=MAX_ENV_STEPS)
@@ -260,8 +273,8 @@ def load_agent(
                 tuple(float(unit) for unit in sizes["cost_units"])
                 if sizes.get("cost_units")
                 else None,
-                float(sizes.get("horizon_share", 1.0)),
-                str(sizes.get("observation_structure", "")),
+                float(share),
+                structure,
             )
             learner = make_learner(problem, config.agent)
             template = jax.eval_shape(
@@ -276,18 +289,19 @@ def load_agent(
             candidates: Any = ()
             if config.agent.follows_episodes:
                 empty = delivery.init(template, config)
-                agent, candidates = load_arrays(arrays, (template, empty))
+                agent, candidates = _load_arrays(arrays, (template, empty))
             else:
-                agent = load_arrays(arrays, template)
+                agent = _load_arrays(arrays, template)
     except TemplateMismatchError as error:
         raise ValueError(
             f"the networks of the agent in {path} differ from those that its config "
             f"describes. If it has an encoder, pass the same one: {error}"
         ) from error
-    except UNREADABLE as error:
+    except (*UNREADABLE, DamagedFileError) as error:
+        reason = str(error).rstrip(".")
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is another "
-            f"kind of file: {error}."
+            f"kind of file: {reason}."
         ) from error
     name = first_not_finite(agent) or first_not_finite(candidates)
     if name is not None:
@@ -316,13 +330,35 @@ def saved_largest_cost(saved: Any, path: Path) -> list[float]:
 
 
 def _check_numbers(what: str, values: Any, config: Config) -> None:
-    """Raise an error unless `values` is None or has one finite number per constraint."""
+    """Raise an error unless `values` has one finite number per constraint."""
     valid = isinstance(values, list) and all(map(is_number, values))
-    if values is not None and (not valid or len(values) != len(config.constraints)):
+    if not valid or len(values) != len(config.constraints):
         raise ValueError(
             f"{what} must be a list of finite numbers, one per constraint of the config (it "
             f"has {len(config.constraints)}), got {shown(values)}."
         )
+
+
+def _check_structure(structure: Any, size: int, path: Path) -> None:
+    """Raise an error unless a text describes observations of `size` numbers, or is empty."""
+    try:
+        fits = structure == "" or flat_size(read_json(structure)) == size
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"observation_structure in {path} must be a JSON text that describes an "
+            f"observation of {size:,} numbers, or be empty, got {shown(structure)}. Save the "
+            "agent again."
+        )
+
+
+def _load_arrays(file: Path, template: Any) -> Any:
+    """Load the arrays of an agent. Errors name the member of the zip file, not the copy."""
+    try:
+        return load_arrays(file, template)
+    except (DamagedFileError, TemplateMismatchError) as error:
+        raise type(error)(str(error).replace(str(file), file.name)) from error
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
