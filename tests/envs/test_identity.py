@@ -80,6 +80,11 @@ def nested_otherwise(o, a, n, info):
     return sum(-x for x in info["x"])
 
 
+def documented(o, a, n, info):
+    """Return the cost."""
+    return info["x"]
+
+
 class Cost:
     """An object that can be called."""
 
@@ -96,7 +101,10 @@ def test_the_text_of_a_function_is_about_what_it_computes():
         (Cost(1), Cost(1)),
         (partial(make, 1), partial(make, 1)),
     ]
-    same += [(make(1, [1]), make(1, [2]))]
+    same += [
+        (make(1, [1]), make(1, [2])),
+        (documented, lambda o, a, n, info: info["x"]),
+    ]
     other = [(make(1), make(2)), (Cost(1), Cost(2)), (nested, nested_otherwise)]
     other += [(partial(make, 1), partial(make, 2))]
     for first, second in same:

@@ -268,13 +268,20 @@ def code_text(function: Any, depth: int = 0) -> str | None:
     defaults = [
         getattr(function, x, None) or () for x in ("__defaults__", "__kwdefaults__")
     ]
-    return f"{instructions(code)} {stable_text(defaults)} {cells}"
+    doc = getattr(function, "__doc__", None)
+    return f"{instructions(code, doc)} {stable_text(defaults)} {cells}"
 
 
-def instructions(code: CodeType) -> str:
-    """Return a text of compiled code and of the functions that are defined inside it."""
+def instructions(code: CodeType, doc: str | None = None) -> str:
+    """Return a text of compiled code and of the functions that are defined inside it.
+
+    `doc` is the docstring, which is left out.
+    """
+    known = list(code.co_consts)
+    if doc is not None and known[:1] == [doc]:
+        known[0] = None
     constants = [
         instructions(one) if isinstance(one, CodeType) else stable_text(one)
-        for one in code.co_consts
+        for one in known
     ]
     return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_freevars}"
