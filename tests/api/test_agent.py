@@ -206,6 +206,12 @@ def test_an_evaluation_does_not_repeat_the_last_one_of_training(pendulum):
         assert not {*result.episodes.reward.tolist()} & {*logged}
 
 
+def test_an_evaluation_above_the_declared_bound_gives_a_warning():
+    agent = orac.WCSAC(Understated(), cost_limit=3, tail=0.5, settings=TINY)
+    with pytest.warns(UserWarning, match="declared bound .* one episode cost 10"):
+        agent.evaluate(50, deterministic=False)
+
+
 class Understated(TwoKindsOfStart):
     """An environment in which an episode can cost 10, although 5 is declared."""
 

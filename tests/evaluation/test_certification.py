@@ -150,7 +150,7 @@ def test_a_large_bound_is_named_if_the_risk_is_not_close_to_the_limit():
     )
     assert result.sentence().endswith(
         "(limit 5), but an episode may cost up to 1e+06 (the declared bound), so 1,000 fresh "
-        "episodes would probably not certify it; allow more (--episodes-max), or declare a "
+        "episodes would probably not certify it; allow more (episodes_max), or declare a "
         "smaller cost_bound if no episode can cost more than that"
     )
 

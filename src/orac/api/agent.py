@@ -600,6 +600,10 @@ class Agent:
         rolled = self.runner.evaluate(
             policy, episodes, uses_mean_action, seed, REQUESTED
         )
+        try:
+            check_cost_bounds(rolled.cost.max(axis=0).tolist(), self.spec, "here")
+        except ValueError as error:
+            warnings.warn(str(error), stacklevel=2)
         return to_evaluation(rolled, self.config.constraints, self.spec, tails)
 
     @overload

@@ -40,6 +40,7 @@ from orac.runs.directory import (
     certificate_problem,
     read_config,
     read_meta,
+    valid_certificate,
 )
 from orac.runs.machine import check_memory
 from orac.runs.trackers import check_trackers
@@ -221,6 +222,11 @@ def resume(
         if agent.num_timesteps:
             messages += agent._collect_first()
         if config != planned:
+            if valid_certificate(run.path):
+                messages.append(
+                    "The certificate of this run does not count for the policies that are "
+                    "trained now. Certify the run again afterwards."
+                )
             total = config.training.total_steps
             run.extend(serialization.to_dict(config), agent.num_timesteps, total)
         if agent.num_timesteps < config.training.total_steps:

@@ -302,7 +302,7 @@ def choose(
         0,
         (
             f"{measured}, {cause} {episodes_max:,} fresh episodes would probably not "
-            f"certify it; allow more (--episodes-max), or {remedy}"
+            f"certify it; allow more (episodes_max), or {remedy}"
         ),
     )
 

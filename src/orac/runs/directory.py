@@ -395,7 +395,7 @@ def certificate_problem(path: AnyPath) -> str:
     if record is None:
         return ""
     file = shown_path(Path(path) / "certificate.json")
-    again = f"Certify again: orac certify {shown_path(path)}"
+    again = "Certify the run again, with orac certify or agent.certify()."
     if lacking := [name for name in CERTIFICATE_FIELDS if name not in record]:
         return (
             f"{file} is ignored, because it lacks the field {lacking[0]}, which this version "

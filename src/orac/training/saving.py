@@ -301,7 +301,7 @@ def load_agent(
         reason = str(error).rstrip(".")
         raise ValueError(
             f"{path} must be a file written by Agent.save, but it is damaged or is another "
-            f"kind of file: {reason}."
+            f"kind of file: {reason}. Use orac.policy.load for a file of Agent.export."
         ) from error
     name = first_not_finite(agent) or first_not_finite(candidates)
     if name is not None:
