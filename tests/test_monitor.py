@@ -372,7 +372,7 @@ def test_saving_deletes_no_other_file(tmp_path):
 def test_a_path_that_names_no_file_is_refused_with_its_name(tmp_path):
     monitor = run_monitor([1.0])
     for use in (monitor.save, Monitor.load):
-        with pytest.raises(ValueError, match="name a file, .* got ''"):
+        with pytest.raises(ValueError, match=r"name a file, .* got ''"):
             use("")
     for use in (monitor.save, Monitor.load):
         with pytest.raises(ValueError, match=f"{tmp_path} is not a file of Monitor"):

@@ -464,8 +464,8 @@ def _evaluation_problem(
             config.limited_measure(constraint),
             risks.get(constraint.name),
         )
-        usable = len(costs) and claimed is not None and measure.name in ("cvar", "mean")
-        if not usable or not (costs[here] >= 0).all():
+        known = len(costs) > 0 and measure.name in ("cvar", "mean")
+        if claimed is None or not known or not (costs[here] >= 0).all():
             continue
         lowest = _lowest_risk(costs[here], episodes, measure.dual_tail)
         # Numerics: training computes risks in float32.
