@@ -156,7 +156,11 @@ def test_resuming_a_finished_run_does_nothing(trained_run, capsys):
 def test_the_next_command_names_an_environment_in_a_users_module(tmp_path, capsys):
     config = presets.preset("orac", "my_env:Walk-v0")
     total = config.training.total_steps
-    done = {"num_timesteps": total, "spec": SimpleNamespace(cost_bounds=None)}
+    done = {
+        "num_timesteps": total,
+        "spec": SimpleNamespace(cost_bounds=None),
+        "env_id": config.env.id,
+    }
     agent = SimpleNamespace(config=config, delivery_lines=lambda: [], **done)
     folder = tmp_path / "my runs"
     assert finish(agent, folder, Namespace(quiet=True, cost_bound=[1234567.0])) == 0
