@@ -84,7 +84,7 @@ ARGUMENTS = {
     "Monitor(confidence)": ["0.5"],
     "Monitor(run_length)": POSITIVE[1:],
     "Monitor.update(episode_cost)": ["0", "0.5"],
-    "Monitor.save(path)": ["'text'", "b'x'"],
+    "Monitor.save(path)": ["'text'"],
     "policy(noise)": ["0", "-1", *POSITIVE, "True"],
 }
 """Values that each argument accepts; all arguments that are not here accept none."""

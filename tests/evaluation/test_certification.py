@@ -160,7 +160,7 @@ def test_a_policy_too_close_to_the_limit_is_not_tried():
     result = certify_candidates([0], play, [LIMIT], make_spec(), episodes_max=1000)
     assert not result.looks
     assert "1,000 fresh episodes would probably not certify it" in result.sentence()
-    assert "--episodes-max" in result.sentence()
+    assert "episodes_max" in result.sentence()
 
 
 IMPOSSIBLE = [

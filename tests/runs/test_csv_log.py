@@ -79,7 +79,7 @@ def test_other_columns_raise_an_error(tmp_path):
         log.append({"yy": 1})
     with pytest.raises(ValueError, match=r"must be one of x, y; got 'other'"):
         log.append({"other": 1})
-    with pytest.raises(ValueError, match=r"one number, got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"one number, got an array of shape \(2,\)"):
         log.append({"x": np.zeros(2)})
     log.close()
 

@@ -39,7 +39,7 @@ class Stateless(gymnasium.Env):
     action_space = Box(-1.0, 1.0, (1,), np.float32)
 
     def __init__(self, good: float = np.inf, late: dict | None = None):
-        self.good, self.late = good + CHECKED, late
+        self.last_good, self.late = good + CHECKED, late
         self.count, self.time, self.place = 0, 0, 0.0
 
     def reset(self, *, seed=None, options=None):
@@ -50,7 +50,11 @@ class Stateless(gymnasium.Env):
     def step(self, action):
         self.count, self.time = self.count + 1, self.time + 1
         self.place += float(action[0]) + self.np_random.normal()
-        info = {"cost": float(self.place > 1)} if self.count < self.good else self.late
+        info = (
+            {"cost": float(self.place > 1)}
+            if self.count < self.last_good
+            else self.late
+        )
         return self.observe(), self.place, False, self.time == 25, info
 
     def observe(self):
@@ -213,7 +217,7 @@ class Breaks(Walk):
     """An environment with a mistake of the user's own."""
 
     def step(self, action):
-        if self.count + 1 >= self.good:
+        if self.count + 1 >= self.last_good:
             raise KeyError("wind")
         return super().step(action)
 
